@@ -1,0 +1,143 @@
+//! The nouns, one newtype each, so that no two can be confused.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
+
+/// A SHA-256, written `sha256:` and 64 hex digits.
+#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Hash([u8; 32]);
+
+impl Hash {
+    /// The hash of these bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self::from_digest(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref())
+            .expect("SHA-256 has 32 bytes")
+    }
+
+    /// Takes 32 bytes as they are; `None` for any other length.
+    #[must_use]
+    pub fn from_digest(digest: &[u8]) -> Option<Self> {
+        digest.try_into().ok().map(Self)
+    }
+
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The 64 hex digits without the prefix.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = String::with_capacity(64);
+        for byte in self.0 {
+            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            text.push(char::from(DIGITS[usize::from(byte & 15)]));
+        }
+        text
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", self.hex())
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Not `sha256:` and 64 lowercase hex digits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("not a hash: `sha256:` and 64 lowercase hex digits")]
+pub struct NotAHash;
+
+impl FromStr for Hash {
+    type Err = NotAHash;
+
+    fn from_str(text: &str) -> Result<Self, NotAHash> {
+        let hex = text.strip_prefix("sha256:").ok_or(NotAHash)?.as_bytes();
+        if hex.len() != 64 {
+            return Err(NotAHash);
+        }
+        let nibble = |digit: u8| match digit {
+            b'0'..=b'9' => Ok(digit - b'0'),
+            b'a'..=b'f' => Ok(digit - b'a' + 10),
+            _ => Err(NotAHash),
+        };
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Who holds a lease: a name for people and a UUID of this very process, `name/uuid`.
+/// Two processes with one name are two owners.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct Owner(String);
+
+impl Owner {
+    /// A new owner for this process under `name`.
+    #[must_use]
+    pub fn of_process(name: &str) -> Self {
+        Self(format!("{name}/{}", Uuid::new_v4()))
+    }
+
+    /// An owner token as `lease acquire` printed it.
+    #[must_use]
+    pub fn from_token(token: &str) -> Self {
+        Self(token.to_owned())
+    }
+
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_reads_back_and_nothing_else_does() {
+        let hash = Hash::of(b"finaz");
+        assert_eq!(hash.to_string().parse(), Ok(hash));
+        for bad in ["", "sha256:", &hash.hex(), &hash.to_string().to_uppercase()] {
+            assert_eq!(bad.parse::<Hash>(), Err(NotAHash), "{bad}");
+        }
+    }
+
+    #[test]
+    fn two_processes_with_one_name_are_two_owners() {
+        assert_ne!(Owner::of_process("w"), Owner::of_process("w"));
+    }
+}

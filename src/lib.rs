@@ -1,0 +1,6 @@
+//! The runtime behind the `finaz` command. See `ARCHITECTURE.md` for the way of a run through the rooms.
+//!
+//! Read the modules in this order; each may use only those above it (`tests/tidy.rs` holds it).
+
+pub mod ids;
+pub mod invalid;
