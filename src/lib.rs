@@ -3,5 +3,6 @@
 //! Read the modules in this order; each may use only those above it (`tests/tidy.rs` holds it).
 
 pub mod canonical;
+pub mod config;
 pub mod ids;
 pub mod invalid;
