@@ -10,6 +10,8 @@ use crate::invalid::nearest;
 const RESERVED: &[&str] = &[
     "FINAZ_LIVE",          // the tests: fail, not skip, without servers
     "FINAZ_STREAM_RUN_ID", // the stream
+    "FINAZ_STATE",         // scripts/stack: the folder of its state
+    "FINAZ_CACHE",         // scripts/stack: the folder of what it downloaded
 ];
 
 /// The variable of a flag or key: `FINAZ_LEASE_TTL_SEC`.
