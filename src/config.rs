@@ -12,7 +12,7 @@ mod secret;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use environment::{colour_wanted, columns, unknown_variables, variable, wants_json};
+pub use environment::{colour_wanted, columns, is_empty, unknown_variables, variable, wants_json};
 pub use resolve::{Given, Origin};
 pub use secret::{Secret, scrub};
 

@@ -25,6 +25,12 @@ pub(crate) fn value(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
+/// Whether a variable is set to nothing, which is the same as not set.
+#[must_use]
+pub fn is_empty(name: &str) -> bool {
+    env::var_os(name).is_some_and(|value| value.is_empty())
+}
+
 /// A warning for each `FINAZ_*` variable that means nothing to the flags of `known`.
 #[must_use]
 pub fn unknown_variables(known: &[String]) -> Vec<String> {

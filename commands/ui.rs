@@ -1,0 +1,217 @@
+//! The one door to stdout and stderr: results on stdout, everything else on stderr.
+
+use std::io::{self, ErrorKind, IsTerminal as _, Write};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use finaz::config::{self, Settings};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::page::{Page, harmless};
+
+/// The width of a table when neither a terminal nor `COLUMNS` says otherwise.
+const WIDTH_DEFAULT: u16 = 80;
+/// Narrower, and a table is one letter a line.
+const WIDTH_MIN: u16 = 40;
+
+/// How a command ended that did not fail.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Exit {
+    Done,
+    /// Its own document says what did not hold.
+    Refused,
+}
+
+/// What a progress bar counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unit {
+    Bytes,
+    Items,
+}
+
+pub(crate) struct Ui {
+    json: bool,
+    quiet: bool,
+    log_json: bool,
+    lost: Lost,
+}
+
+/// The first write to stdout that failed. `println!` would panic instead.
+#[derive(Clone, Default)]
+struct Lost(Arc<Mutex<Option<io::Error>>>);
+
+impl Lost {
+    fn note<T>(&self, written: io::Result<T>) {
+        if let Err(error) = written {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+    }
+
+    fn take(&self) -> Option<io::Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Ui {
+    /// Before the settings are known only the wish for JSON is.
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json, quiet: false, log_json: false, lost: Lost::default() }
+    }
+
+    pub(crate) fn settle(&mut self, settings: &Settings) {
+        self.json = settings.json;
+        self.quiet = settings.quiet;
+        self.log_json = settings.log_json;
+    }
+
+    /// Prints a result: the report itself for programs, the page for people.
+    pub(crate) fn report(&self, report: &impl Serialize, page: impl FnOnce(&mut Page)) {
+        if self.json {
+            self.document(report);
+        } else {
+            let mut text = Page::new(width());
+            page(&mut text);
+            self.raw(text.into_text().as_bytes());
+        }
+    }
+
+    /// Prints bytes as they are: a script, a page of the manual, a help text.
+    pub(crate) fn raw(&self, bytes: &[u8]) {
+        let mut stdout = io::stdout().lock();
+        self.lost.note(stdout.write_all(bytes).and_then(|()| stdout.flush()));
+    }
+
+    /// Stdout for a stream of data; a failed write is remembered for [`Ui::finish`].
+    pub(crate) fn stdout(&self) -> Box<dyn Write + Send> {
+        Box::new(Stdout { to: io::stdout(), lost: self.lost.clone() })
+    }
+
+    fn document(&self, report: &impl Serialize) {
+        match serde_json::to_vec(report) {
+            Ok(mut line) => {
+                line.push(b'\n');
+                self.raw(&line);
+            }
+            Err(error) => self.lost.note::<()>(Err(error.into())),
+        }
+    }
+
+    /// Says something to the operator that is not the result.
+    pub(crate) fn warn(&self, text: &str) {
+        if !self.quiet {
+            self.say("warning", "33", text);
+        }
+    }
+
+    /// A bar on stderr, on a terminal only.
+    pub(crate) fn progress(&self, what: &'static str, unit: Unit) -> Progress {
+        let hidden = self.quiet || self.json || self.log_json || !io::stderr().is_terminal();
+        let bar = ProgressBar::with_draw_target(
+            Some(0),
+            if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() },
+        );
+        let template = match unit {
+            Unit::Bytes => "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+            Unit::Items => "{msg} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_message(what);
+        Progress(bar)
+    }
+
+    /// Reports how the command ended and picks the exit code.
+    pub(crate) fn finish(self, result: Result<Exit, Failure>) -> ExitCode {
+        let code = match &result {
+            Ok(Exit::Done) => 0,
+            Ok(Exit::Refused) => 1,
+            Err(failure) => {
+                self.explain(failure);
+                failure.exit
+            }
+        };
+        match self.lost.take() {
+            // The reader went away, as `| head` does. Not our failure.
+            Some(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::from(code),
+            Some(error) => {
+                self.say("error", "31", &format!("stdout could not be written: {error}"));
+                ExitCode::from(4)
+            }
+            None => ExitCode::from(code),
+        }
+    }
+
+    fn explain(&self, failure: &Failure) {
+        if self.json {
+            return self.document(failure);
+        }
+        self.say("error", "31", &failure.message);
+        if !failure.hint.is_empty() && !self.log_json {
+            self.say("hint", "36", &failure.hint);
+        }
+    }
+
+    /// One line to stderr. With stderr gone there is no one left to tell; the exit code still says it.
+    fn say(&self, label: &str, colour: &str, text: &str) {
+        let text = config::scrub(text);
+        let line = if self.log_json {
+            let level = if label == "error" { "ERROR" } else { "WARN" };
+            format!("{}\n", json!({"level": level, "fields": {"message": text}}))
+        } else if io::stderr().is_terminal() && config::colour_wanted() {
+            format!("\u{1b}[1;{colour}m{label}:\u{1b}[0m {}\n", harmless(&text))
+        } else {
+            format!("{label}: {}\n", harmless(&text))
+        };
+        drop(io::stderr().lock().write_all(line.as_bytes()));
+    }
+}
+
+/// Whether stdout takes colour.
+pub(crate) fn stdout_takes_colour() -> bool {
+    io::stdout().is_terminal() && config::colour_wanted()
+}
+
+fn width() -> u16 {
+    let terminal = || {
+        let (width, _) = terminal_size::terminal_size()?;
+        io::stdout().is_terminal().then_some(width.0)
+    };
+    config::columns().or_else(terminal).unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN)
+}
+
+struct Stdout {
+    to: io::Stdout,
+    lost: Lost,
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.to.write(bytes).inspect_err(|error| self.lost.note::<()>(Err(error.kind().into())))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush().inspect_err(|error| self.lost.note::<()>(Err(error.kind().into())))
+    }
+}
+
+/// A bar that goes away when dropped.
+#[derive(Debug)]
+pub(crate) struct Progress(ProgressBar);
+
+impl Progress {
+    /// So much of so much is done.
+    pub(crate) fn at(&self, done: u64, total: u64) {
+        self.0.set_length(total);
+        self.0.set_position(done);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
