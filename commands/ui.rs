@@ -39,7 +39,7 @@ pub(crate) struct Ui {
     lost: Lost,
 }
 
-/// The first write to stdout that failed. `println!` would panic instead.
+/// The first write to stdout that failed: kept, where a printing macro would panic.
 #[derive(Clone, Default)]
 struct Lost(Arc<Mutex<Option<io::Error>>>);
 

@@ -1,1 +1,405 @@
-//! stub
+//! The tree itself: who may use whom, what lives where, how long a file may be.
+//!
+//! It reads text. It sees `crate::x` and refuses what would hide it (`crate::{x, y}`, `super::super`);
+//! it takes any second mention of a name in the program as a caller.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// For each room of `src/`, the rooms it may name. Read it as the architecture.
+const MAY_USE: &[(&str, &[&str])] = &[
+    // nouns and values: pure, no I/O
+    ("ids", &[]),
+    ("invalid", &[]),
+    ("canonical", &["ids", "invalid"]),
+    ("nodes", &["canonical", "invalid"]),
+    ("rules", &["canonical", "ids", "invalid"]),
+    // the machine it runs on
+    ("config", &["invalid"]),
+    ("artifacts", &["ids", "invalid"]),
+    // what is computed
+    ("flow", &["canonical", "ids", "invalid", "nodes"]),
+    ("snapshot", &["artifacts", "canonical", "ids", "invalid"]),
+    ("export", &["flow", "ids", "invalid"]),
+    // the services: never each other
+    ("store", &["config", "ids", "invalid", "rules"]),
+    ("warehouse", &["config", "flow", "ids", "invalid"]),
+    // the one that puts them together
+    (
+        "control",
+        &[
+            "artifacts",
+            "canonical",
+            "config",
+            "export",
+            "flow",
+            "ids",
+            "invalid",
+            "nodes",
+            "rules",
+            "snapshot",
+            "store",
+            "warehouse",
+        ],
+    ),
+];
+
+/// What a command may name of the library.
+const COMMANDS_MAY_USE: &[&str] = &["config", "control", "ids", "invalid"];
+
+/// Each of these crates, and each of these words of the standard library, has its homes.
+const HOME: &[(&str, &[&str])] = &[
+    ("tokio_postgres::", &["src/store"]),
+    ("deadpool_postgres::", &["src/store"]),
+    ("tokio_postgres_rustls::", &["src/store"]),
+    ("clickhouse::", &["src/warehouse"]),
+    ("hyper_util::", &["src/warehouse"]),
+    ("hyper_rustls::", &["src/warehouse"]),
+    ("parquet::", &["src/snapshot", "src/export"]),
+    ("csv::", &["src/snapshot", "src/export"]),
+    ("flate2::", &["src/snapshot"]),
+    ("chrono_tz::", &["src/snapshot"]),
+    ("rustix::", &["src/artifacts"]),
+    ("ring::", &["src/ids.rs", "src/artifacts", "src/snapshot"]),
+    ("clap::", &["commands"]),
+    ("clap_complete::", &["commands/completions.rs"]),
+    ("clap_mangen::", &["commands/man.rs"]),
+    ("comfy_table::", &["commands/page.rs"]),
+    ("indicatif::", &["commands/ui.rs"]),
+    ("terminal_size::", &["commands/ui.rs"]),
+    ("tracing_subscriber::", &["commands/logging.rs"]),
+    ("anyhow::", &["commands"]),
+    ("env::var", &["src/config"]),
+    ("env::vars", &["src/config"]),
+    ("env::args", &["commands/main.rs"]),
+    ("io::stdout", &["commands/ui.rs"]),
+    ("io::stderr", &["commands/ui.rs", "commands/logging.rs"]),
+    ("process::exit", &[]),
+];
+
+/// Words that end where they are, with what to write instead.
+const BANNED: &[(&str, &str)] = &[
+    ("println!", "return a report; commands/ui.rs prints it"),
+    ("eprintln!", "log it, or ui.warn in a command"),
+    ("print!(", "return a report; commands/ui.rs prints it"),
+    ("dbg!", "remove it"),
+    ("todo!", "write it"),
+    ("unimplemented!", "write it"),
+    ("FIXME", "fix it, or open an issue"),
+    ("TODO", "do it, or open an issue"),
+    ("#[allow(", "#[expect(lint, reason = \"...\")]"),
+    ("#![allow(", "#[expect(lint, reason = \"...\")]"),
+    ("super::super", "crate::room, so that this test sees it"),
+    ("crate::{", "one `use crate::room` a line, so that this test sees it"),
+    ("crate::*", "name what you use"),
+    ("finaz::{", "one `use finaz::room` a line, so that this test sees it"),
+];
+
+const SQL: &[&str] = &[
+    "SELECT ",
+    "INSERT INTO",
+    "UPDATE ",
+    "DELETE FROM",
+    "CREATE TABLE",
+    "ALTER TABLE",
+    "TRUNCATE ",
+    "FOR UPDATE",
+    "NOTIFY ",
+];
+const SQL_HOME: &[&str] = &["src/store", "src/warehouse"];
+
+const FILE_LINES_MAX: usize = 700;
+
+#[test]
+fn a_room_uses_only_what_it_may() {
+    let mut errors = Vec::new();
+    for (path, text) in sources("src") {
+        let Some(room) = room_of(&path) else { continue };
+        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == room) else {
+            errors.push(format!("{}: `{room}` is not in MAY_USE", path.display()));
+            continue;
+        };
+        for (number, line) in code_lines(&text) {
+            for used in paths_after(line, "crate::") {
+                if used != room && !allowed.contains(&used) {
+                    errors.push(format!(
+                        "{}:{number}: `{room}` may not use `{used}`",
+                        path.display()
+                    ));
+                }
+            }
+        }
+    }
+    report(&errors);
+}
+
+#[test]
+fn the_table_of_rooms_holds_no_room_that_is_gone_and_no_circle() {
+    let mut errors = Vec::new();
+    for (at, (room, allowed)) in MAY_USE.iter().enumerate() {
+        if !Path::new("src").join(room).exists() && !Path::new(&format!("src/{room}.rs")).exists() {
+            errors.push(format!("MAY_USE: there is no room `{room}`"));
+        }
+        // Each room stands below those it uses, so there can be no circle.
+        for used in *allowed {
+            if !MAY_USE[..at].iter().any(|(name, _)| name == used) {
+                errors.push(format!("MAY_USE: `{room}` uses `{used}`, which is not above it"));
+            }
+        }
+    }
+    report(&errors);
+}
+
+#[test]
+fn a_command_goes_through_control() {
+    let mut errors = Vec::new();
+    for (path, text) in sources("commands") {
+        for (number, line) in code_lines(&text) {
+            for used in paths_after(line, "finaz::") {
+                if !COMMANDS_MAY_USE.contains(&used) {
+                    errors.push(format!(
+                        "{}:{number}: a command may not use `{used}`",
+                        path.display()
+                    ));
+                }
+            }
+        }
+    }
+    report(&errors);
+}
+
+#[test]
+fn outside_crates_and_the_environment_stay_home() {
+    let mut errors = Vec::new();
+    for (path, text) in program() {
+        for (number, line) in code_lines(&text) {
+            for (name, homes) in HOME {
+                if names(line, name) && !homes.iter().any(|home| path.starts_with(home)) {
+                    errors.push(format!(
+                        "{}:{number}: `{name}` lives in {}",
+                        path.display(),
+                        homes.join(", ")
+                    ));
+                }
+            }
+        }
+    }
+    report(&errors);
+}
+
+#[test]
+fn nothing_banned_is_written() {
+    let mut errors = Vec::new();
+    for (path, text) in program() {
+        for (at, line) in text.lines().enumerate() {
+            for (word, instead) in BANNED {
+                if names(line, word) {
+                    errors.push(format!("{}:{}: `{word}`: {instead}", path.display(), at + 1));
+                }
+            }
+        }
+    }
+    report(&errors);
+}
+
+#[test]
+fn sql_stays_in_the_store_and_the_warehouse() {
+    let mut errors = Vec::new();
+    for (path, text) in program() {
+        if SQL_HOME.iter().any(|home| path.starts_with(home)) {
+            continue;
+        }
+        for (number, line) in code_lines(&text) {
+            // A statement is text: only what follows a quote, or a line of a longer literal.
+            if SQL.iter().any(|word| line.contains(word)) {
+                errors.push(format!("{}:{number}: SQL outside src/store", path.display()));
+            }
+        }
+    }
+    report(&errors);
+}
+
+#[test]
+fn files_are_short_and_say_what_they_are() {
+    let mut errors = Vec::new();
+    let tests = sources("tests").into_iter().chain(sources("benches"));
+    for (path, text) in all_sources().into_iter().chain(tests) {
+        let lines = text.lines().count();
+        if lines > FILE_LINES_MAX {
+            errors.push(format!("{}: {lines} lines, over {FILE_LINES_MAX}", path.display()));
+        }
+        if !text.starts_with("//!") {
+            errors.push(format!("{}: starts without a `//!` line", path.display()));
+        }
+        let stem = stem(&path);
+        if ["util", "utils", "common", "helpers", "misc", "core", "log"].contains(&stem.as_str()) {
+            errors.push(format!("{}: name what is in it", path.display()));
+        }
+    }
+    report(&errors);
+}
+
+/// rustc cannot see this: in a library every `pub` item counts as used.
+#[test]
+fn every_pub_fn_has_a_caller() {
+    let program = program();
+    let words: Vec<&str> = program
+        .iter()
+        .flat_map(|(_, text)| code_lines(text))
+        .flat_map(|(_, line)| line.split(|c: char| !is_word(c)))
+        .collect();
+    let mut errors = Vec::new();
+    for (path, text) in &program {
+        for (number, line) in code_lines(text) {
+            let Some(name) = pub_fn(line) else { continue };
+            if words.iter().filter(|word| **word == name).count() < 2 {
+                errors.push(format!("{}:{number}: nothing calls `{name}`", path.display()));
+            }
+        }
+    }
+    report(&errors);
+}
+
+#[test]
+fn no_test_file_is_forgotten() {
+    let mut errors = Vec::new();
+    for folder in ["tests/it", "tests/live"] {
+        let main = fs::read_to_string(format!("{folder}/main.rs")).expect("a main.rs");
+        for (path, _) in sources(folder) {
+            // A file in a folder below is the business of that folder's own mod.rs.
+            let known = path.parent() != Some(Path::new(folder))
+                || stem(&path) == "main"
+                || main.lines().any(|line| line == format!("mod {};", stem(&path)));
+            if !known {
+                errors.push(format!("{} is in no `mod` line of {folder}", path.display()));
+            }
+        }
+    }
+    let manifest = fs::read_to_string("Cargo.toml").expect("Cargo.toml");
+    for entry in fs::read_dir("tests").expect("tests") {
+        let path = entry.expect("a readable entry").path();
+        let is_target = path.extension().is_some_and(|extension| extension == "rs");
+        if is_target && !manifest.contains(&format!("path = \"{}\"", path.display())) {
+            errors.push(format!("{} is no target of Cargo.toml", path.display()));
+        }
+    }
+    report(&errors);
+}
+
+#[test]
+fn every_room_and_every_fixture_is_spoken_of() {
+    let mut errors = Vec::new();
+    let architecture = fs::read_to_string("ARCHITECTURE.md").expect("ARCHITECTURE.md");
+    let library = fs::read_to_string("src/lib.rs").expect("src/lib.rs");
+    for (room, _) in MAY_USE {
+        if !architecture.contains(&format!("`{room}`")) {
+            errors.push(format!("ARCHITECTURE.md says nothing of `{room}`"));
+        }
+        if !library.contains(&format!("pub mod {room};")) {
+            errors.push(format!("src/lib.rs has no `{room}`"));
+        }
+    }
+    let mut readers = String::new();
+    for root in ["tests", "src", "scripts", "benches", "README.md", "Makefile"] {
+        for path in files(Path::new(root)) {
+            readers.push_str(&String::from_utf8_lossy(&fs::read(path).expect("a readable file")));
+        }
+    }
+    for path in files(Path::new("fixtures")).into_iter().chain(files(Path::new("manifests"))) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !readers.contains(&name) {
+            errors.push(format!("{}: nothing uses it", path.display()));
+        }
+    }
+    report(&errors);
+}
+
+fn report(errors: &[String]) {
+    assert!(errors.is_empty(), "\n{}\n", errors.join("\n"));
+}
+
+fn pub_fn(line: &str) -> Option<&str> {
+    let rest = line.trim_start().strip_prefix("pub ")?;
+    let rest = rest.trim_start_matches("const ").trim_start_matches("async ");
+    rest.strip_prefix("fn ")?.split(|c: char| !is_word(c)).next()
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Whether `word` stands in the line and is not the end of a longer word.
+fn names(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| !line[..at].ends_with(is_word))
+}
+
+/// The first path segment under `src/`, unless it is `lib.rs`.
+fn room_of(path: &Path) -> Option<&str> {
+    let first = path.strip_prefix("src").ok()?.components().next()?.as_os_str().to_str()?;
+    let room = first.strip_suffix(".rs").unwrap_or(first);
+    (room != "lib").then_some(room)
+}
+
+/// Every `x` in a `crate::x` of this line.
+fn paths_after<'a>(line: &'a str, prefix: &'a str) -> impl Iterator<Item = &'a str> {
+    line.match_indices(prefix)
+        .filter(|(at, _)| !line[..*at].ends_with(is_word))
+        .map(|(at, _)| &line[at + prefix.len()..])
+        .map(|rest| rest.split(|c: char| !is_word(c)).next().unwrap_or_default())
+}
+
+fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines()
+        .enumerate()
+        .map(|(index, line)| (index + 1, line))
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn all_sources() -> Vec<(PathBuf, String)> {
+    sources("src").into_iter().chain(sources("commands")).collect()
+}
+
+/// The program without its unit tests, which stand at the end of a file or in a `tests.rs`.
+fn program() -> Vec<(PathBuf, String)> {
+    let mut program = all_sources();
+    program.retain(|(path, _)| {
+        stem(path) != "tests" && !path.components().any(|part| part.as_os_str() == "tests")
+    });
+    for (_, text) in &mut program {
+        if let Some(at) = text.find("\n#[cfg(test)]\nmod ") {
+            text.truncate(at + 1);
+        }
+    }
+    program
+}
+
+fn sources(root: &str) -> Vec<(PathBuf, String)> {
+    files(Path::new(root))
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| {
+            let text = fs::read_to_string(&path).expect("a readable file");
+            (path, text)
+        })
+        .collect()
+}
+
+/// The file, or all files below the folder.
+fn files(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut queue = vec![root.to_owned()];
+    while let Some(path) = queue.pop() {
+        if path.is_dir() {
+            let entries = fs::read_dir(&path).expect("a readable folder");
+            queue.extend(entries.map(|entry| entry.expect("a readable entry").path()));
+        } else if path.exists() {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
