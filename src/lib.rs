@@ -6,3 +6,5 @@ pub mod canonical;
 pub mod config;
 pub mod ids;
 pub mod invalid;
+pub mod rules;
+pub mod store;

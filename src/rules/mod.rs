@@ -1,0 +1,5 @@
+//! What is allowed to happen. Pure: no I/O, no clock, no async.
+
+pub mod admission;
+pub mod lease;
+pub mod run;

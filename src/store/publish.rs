@@ -1,0 +1,191 @@
+//! Making results visible: publication, SUCCEEDED, the event delivered and the lease checked, in one commit.
+
+use tokio_postgres::types::ToSql;
+
+use super::{Claim, Error, Store};
+use crate::ids::Hash;
+
+/// Times that an unknown outcome of COMMIT is settled by reading back before we give up.
+const SETTLE_MAX: u32 = 5;
+
+/// Locks the lease; the clock is read outside of the CTE, so after the lock was granted.
+pub(super) const LOCK_LEASE: &str = "
+    WITH l AS MATERIALIZED (
+        SELECT owner, fence, closed, expires_at FROM finaz.leases WHERE lease_no = $1 FOR UPDATE
+    ) SELECT owner = $2 AND fence = $3 AND NOT closed AND expires_at > clock_timestamp() FROM l";
+
+/// Publishes those runs of the set that are still ours; what it does not return is stale, cancelled or gone.
+/// Runs behind LOCK_LEASE in the same transaction. A publication that is there already is an error here (the
+/// key is unique), never an overwrite and never ignored.
+const PUBLISH: &str = "
+    WITH v AS MATERIALIZED (
+        SELECT lease_no, epoch FROM finaz.leases
+        WHERE lease_no = $1 AND owner = $2 AND fence = $3 AND NOT closed AND expires_at > clock_timestamp()
+    ), u AS (
+        UPDATE finaz.api_runs AS r SET state = 'SUCCEEDED', run_revision = r.run_revision + 1,
+               finished_at = clock_timestamp(), error = NULL
+        FROM v, unnest($4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[], $8::bigint[])
+                AS i (run_no, fence, ref, values_hash, rows)
+        WHERE r.run_no = i.run_no AND r.lease_no = v.lease_no AND r.fence = i.fence
+          AND r.state = 'RUNNING' AND r.cancel_requested_at IS NULL
+        RETURNING r.run_no, r.event_id, r.run_id, v.epoch, i.fence, i.ref, i.values_hash, i.rows
+    ), p AS (
+        INSERT INTO finaz.publications (run_no, epoch, fence, rows, ref, values_hash, run_id)
+        SELECT run_no, epoch, fence, rows, ref, values_hash, run_id FROM u
+    ), o AS (
+        UPDATE finaz.outbox AS o SET delivered_at = clock_timestamp() FROM u WHERE o.id = u.event_id
+    ), d AS (
+        UPDATE finaz.leases AS l SET closed = $9, staged_at = clock_timestamp() - $10::float8 * interval '1 second',
+               expires_at = CASE WHEN $9 THEN clock_timestamp() ELSE l.expires_at END
+        FROM v WHERE l.lease_no = v.lease_no
+    )
+    SELECT run_no FROM u";
+
+/// A computed run, ready to be published.
+#[derive(Clone, Debug)]
+pub struct RunResult {
+    pub run_no: i64,
+    pub run_id: String,
+    pub fence: i64,
+    /// The FeatureBatch in the artifact store.
+    pub blob: Hash,
+    pub values_hash: Hash,
+    pub rows: i64,
+}
+
+/// What became of a set.
+#[derive(Clone, Debug, Default)]
+pub struct Published {
+    pub published: Vec<i64>,
+    /// Not ours any more, or cancelled meanwhile.
+    pub left: Vec<i64>,
+}
+
+impl Store {
+    /// Publishes a set under its claim's lease; `last` also releases the lease. `staged` says how many
+    /// seconds ago the results became durable.
+    ///
+    /// A lost reply to COMMIT is settled by reading the publications back: the same content is success, absence
+    /// is tried again under the same fence, other content is a conflict.
+    pub async fn publish(
+        &self,
+        claim: &Claim,
+        results: &[RunResult],
+        staged: f64,
+        last: bool,
+    ) -> Result<Published, Error> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.bounded(self.publish_once(claim, results, staged, last)).await {
+                Ok(published) => return Ok(sort_out(results, published)),
+                Err(Error::Statement { sqlstate, .. }) if sqlstate == "23505" => {
+                    self.settle_conflict(results).await?;
+                    return Ok(sort_out(results, Vec::new()));
+                }
+                Err(error) if error.is_away() && tries < SETTLE_MAX => {
+                    match self.published_among(results).await {
+                        Ok(done) if done.len() == results.len() => {
+                            return Ok(sort_out(results, done));
+                        }
+                        // Nothing of a transaction or all of it: what is there was published before.
+                        Ok(_) => {}
+                        Err(conflict @ Error::PublicationConflict { .. }) => return Err(conflict),
+                        Err(_away) => {
+                            tokio::time::sleep(super::backoff(tries)).await;
+                        }
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn publish_once(
+        &self,
+        claim: &Claim,
+        results: &[RunResult],
+        staged: f64,
+        last: bool,
+    ) -> Result<Vec<i64>, Error> {
+        let run_nos: Vec<i64> = results.iter().map(|result| result.run_no).collect();
+        let fences: Vec<i64> = results.iter().map(|result| result.fence).collect();
+        let blobs: Vec<&[u8]> = results.iter().map(|result| &result.blob.as_bytes()[..]).collect();
+        let hashes: Vec<&[u8]> =
+            results.iter().map(|result| &result.values_hash.as_bytes()[..]).collect();
+        let rows: Vec<i64> = results.iter().map(|result| result.rows).collect();
+        let client = self.client().await?;
+        let statement = client.prepare_cached(PUBLISH).await.map_err(|error| self.error(&error))?;
+        let lock = client.prepare_cached(LOCK_LEASE).await.map_err(|error| self.error(&error))?;
+        let owner = claim.owner.token();
+        let lease: [&(dyn ToSql + Sync); 3] = [&claim.lease_no, &owner, &claim.fence];
+        let set: [&(dyn ToSql + Sync); 10] = [
+            &claim.lease_no,
+            &owner,
+            &claim.fence,
+            &run_nos,
+            &fences,
+            &blobs,
+            &hashes,
+            &rows,
+            &last,
+            &staged,
+        ];
+        // One round trip: the futures are polled in this order, and so sent. A statement that fails turns the
+        // COMMIT into a rollback.
+        let (begun, locked, published, committed) = tokio::join!(
+            client.batch_execute("BEGIN"),
+            client.query(&lock, &lease),
+            client.query(&statement, &set),
+            client.batch_execute("COMMIT"),
+        );
+        begun.map_err(|error| self.error(&error))?;
+        locked.map_err(|error| self.error(&error))?;
+        let published = published.map_err(|error| self.commit_error(&error))?;
+        committed.map_err(|error| self.commit_error(&error))?;
+        Ok(published.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// Those of the set that are published with the very content; other content is a conflict.
+    async fn published_among(&self, results: &[RunResult]) -> Result<Vec<i64>, Error> {
+        let run_nos: Vec<i64> = results.iter().map(|result| result.run_no).collect();
+        let client = self.client().await?;
+        let rows = client
+            .query(
+                "SELECT run_no, ref FROM finaz.publications WHERE run_no = ANY ($1)",
+                &[&run_nos],
+            )
+            .await
+            .map_err(|error| self.error(&error))?;
+        let mut done = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let run_no: i64 = row.get(0);
+            let held = Hash::from_digest(row.get(1)).expect("the column is checked");
+            let offered = results.iter().find(|result| result.run_no == run_no);
+            match offered {
+                Some(result) if result.blob == held => done.push(run_no),
+                Some(result) => {
+                    return Err(Error::PublicationConflict {
+                        run_id: result.run_id.clone(),
+                        held: held.to_string(),
+                        offered: result.blob.to_string(),
+                    });
+                }
+                None => {}
+            }
+        }
+        Ok(done)
+    }
+
+    /// A publication was there already: with other content that is a conflict; with the same it is somebody
+    /// else's doing, and the run is not ours any more.
+    async fn settle_conflict(&self, results: &[RunResult]) -> Result<(), Error> {
+        self.published_among(results).await.map(drop)
+    }
+}
+
+fn sort_out(results: &[RunResult], published: Vec<i64>) -> Published {
+    let done: std::collections::HashSet<i64> = published.iter().copied().collect();
+    let left = results.iter().map(|result| result.run_no).filter(|no| !done.contains(no)).collect();
+    Published { published, left }
+}

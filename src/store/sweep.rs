@@ -1,0 +1,131 @@
+//! Orphans: runs whose owner died go back to the queue, or are poison; events and runs that disagree are mended.
+//!
+//! Every step re-checks what it read in the statement that writes, under the lock of the lease.
+
+use super::{Error, Store};
+use crate::rules::run::{Orphan, orphan};
+
+/// Leases looked at in one transaction.
+const LEASES_MAX: i64 = 20;
+
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Swept {
+    /// RUNNING without a live lease, back to QUEUED with its event pending.
+    pub requeued: u64,
+    /// The owner died with it too often: FAILED.
+    pub poisoned: u64,
+    /// Events that were given back: delivered or claimed, though the run is QUEUED.
+    pub mended: u64,
+}
+
+const EXPIRED: &str = "
+    WITH l AS MATERIALIZED (
+        SELECT lease_no, run_nos, expires_at FROM finaz.leases
+        WHERE NOT closed AND (name LIKE 'batch/%' OR name LIKE 'run/%') AND expires_at <= clock_timestamp()
+        ORDER BY lease_no LIMIT $1 FOR UPDATE SKIP LOCKED
+    )
+    SELECT l.lease_no, r.run_no, r.attempts
+    FROM l LEFT JOIN LATERAL (
+        SELECT r.run_no, r.attempts FROM unnest(l.run_nos) AS n JOIN finaz.api_runs AS r ON r.run_no = n
+        WHERE r.state = 'RUNNING' AND r.lease_no = l.lease_no
+    ) AS r ON true";
+
+const RETURN: &str = "
+    WITH u AS (
+        UPDATE finaz.api_runs AS r SET state = CASE WHEN i.poison THEN 'FAILED' ELSE 'QUEUED' END,
+               attempts = i.attempts, run_revision = r.run_revision + CASE WHEN i.poison THEN 1 ELSE 0 END,
+               finished_at = CASE WHEN i.poison THEN clock_timestamp() END,
+               error = CASE WHEN i.poison THEN 'POISON_RUN: its owner died with it ' || i.attempts || ' times' END
+        FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::boolean[]) AS i (run_no, lease_no, attempts, poison)
+        WHERE r.run_no = i.run_no AND r.lease_no = i.lease_no AND r.state = 'RUNNING'
+        RETURNING r.run_no, r.event_id, r.fence, r.attempts, i.poison, r.lease_no
+    ), o AS (
+        UPDATE finaz.outbox AS o SET claimed = u.poison, suspect = u.attempts,
+               delivered_at = CASE WHEN u.poison THEN clock_timestamp() END
+        FROM u WHERE o.id = u.event_id
+    ), h AS (
+        INSERT INTO finaz.run_history (run_no, what, fence, owner)
+        SELECT u.run_no, CASE WHEN u.poison THEN 'failed: poison after ' ELSE 'orphan requeued, dead owners: ' END
+               || u.attempts, u.fence, l.owner
+        FROM u JOIN finaz.leases AS l USING (lease_no)
+    )
+    SELECT count(*) FILTER (WHERE NOT poison), count(*) FILTER (WHERE poison) FROM u";
+
+/// QUEUED, but its event is delivered or claimed: nobody would ever take it.
+const MEND: &str = "
+    WITH c AS MATERIALIZED (
+        SELECT o.id FROM finaz.outbox AS o JOIN finaz.api_runs AS r ON r.event_id = o.id
+        WHERE r.state = 'QUEUED' AND (o.claimed OR o.delivered_at IS NOT NULL) AND r.run_no >= $1
+        ORDER BY o.id LIMIT 1000 FOR UPDATE OF o SKIP LOCKED
+    )
+    UPDATE finaz.outbox AS o SET claimed = false, delivered_at = NULL
+    FROM c JOIN finaz.api_runs AS r ON r.event_id = c.id
+    WHERE o.id = c.id AND r.state = 'QUEUED'";
+
+impl Store {
+    /// Returns the runs of expired leases to the queue, a page of leases at a time.
+    pub async fn sweep_orphans(&self) -> Result<Swept, Error> {
+        let mut swept = Swept::default();
+        loop {
+            let (leases, requeued, poisoned) = self.bounded(self.sweep_page()).await?;
+            swept.requeued += requeued;
+            swept.poisoned += poisoned;
+            if leases < usize::try_from(LEASES_MAX).unwrap_or(usize::MAX) {
+                return Ok(swept);
+            }
+        }
+    }
+
+    async fn sweep_page(&self) -> Result<(usize, u64, u64), Error> {
+        let mut client = self.client().await?;
+        let transaction = client.transaction().await.map_err(|error| self.error(&error))?;
+        let rows = transaction
+            .query(EXPIRED, &[&LEASES_MAX])
+            .await
+            .map_err(|error| self.error(&error))?;
+        let mut leases: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+        leases.dedup();
+        if leases.is_empty() {
+            return Ok((0, 0, 0));
+        }
+        let (mut run_nos, mut lease_nos, mut attempts, mut poison) = (vec![], vec![], vec![], vec![]);
+        for row in &rows {
+            let Some(run_no) = row.get::<_, Option<i64>>(1) else { continue };
+            let (count, dead) = match orphan(row.get(2)) {
+                Orphan::Requeue { attempts } => (attempts, false),
+                Orphan::Poison { attempts } => (attempts, true),
+            };
+            run_nos.push(run_no);
+            lease_nos.push(row.get::<_, i64>(0));
+            attempts.push(count);
+            poison.push(dead);
+        }
+        let (requeued, poisoned): (i64, i64) = if run_nos.is_empty() {
+            (0, 0)
+        } else {
+            let row = transaction
+                .query_one(RETURN, &[&run_nos, &lease_nos, &attempts, &poison])
+                .await
+                .map_err(|error| self.error(&error))?;
+            (row.get(0), row.get(1))
+        };
+        transaction
+            .execute("UPDATE finaz.leases SET closed = true WHERE lease_no = ANY ($1)", &[&leases])
+            .await
+            .map_err(|error| self.error(&error))?;
+        transaction.commit().await.map_err(|error| self.commit_error(&error))?;
+        leases.sort_unstable();
+        leases.dedup();
+        Ok((leases.len(), requeued.unsigned_abs(), poisoned.unsigned_abs()))
+    }
+
+    /// Gives back the events of QUEUED runs from `floor` up that look taken.
+    pub async fn mend_events(&self, floor: i64) -> Result<u64, Error> {
+        self.bounded(async {
+            let client = self.client().await?;
+            client.execute(MEND, &[&floor]).await.map_err(|error| self.error(&error))
+        })
+        .await
+    }
+}
