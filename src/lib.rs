@@ -8,3 +8,4 @@ pub mod ids;
 pub mod invalid;
 pub mod rules;
 pub mod store;
+pub mod control;

@@ -21,7 +21,7 @@ where
         match std::future::poll_fn(|context| connection.poll_message(context)).await {
             Some(Ok(AsyncMessage::Notification(_))) => {
                 // A full channel already holds a wake-up.
-                drop(notices.try_send(()));
+                let _full = notices.try_send(());
             }
             Some(Ok(_)) => {}
             Some(Err(_)) | None => return,

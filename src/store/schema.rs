@@ -6,7 +6,7 @@ use super::{Error, Store};
 const MIGRATIONS: &[(&str, &str)] = &[("control", include_str!("schema/0001_control.sql"))];
 
 /// The schema version that this binary was made for.
-pub const NEEDED: i32 = 1;
+pub(super) const NEEDED: i32 = 1;
 
 /// What the database has and what this binary needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

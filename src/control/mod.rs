@@ -1,0 +1,58 @@
+//! Carries out what the rules decide: one file a verb, each a function that returns a plain report.
+
+// pub mod admit;
+pub mod db;
+pub mod doctor;
+pub mod evidence;
+mod heart;
+pub mod leases;
+mod refusal;
+pub mod runs;
+
+use std::sync::OnceLock;
+
+pub use refusal::Error;
+
+use crate::config::Settings;
+use crate::store::{Connect, Limits, Store};
+
+/// What every verb works with. Opens a server when a verb first needs it, and none that it does not need.
+#[derive(Debug)]
+pub struct Control {
+    pub settings: Settings,
+    store: OnceLock<Store>,
+}
+
+impl Control {
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, store: OnceLock::new() }
+    }
+
+    /// The database, or a refusal that says which setting is missing.
+    fn store(&self) -> Result<&Store, Error> {
+        if let Some(store) = self.store.get() {
+            return Ok(store);
+        }
+        let url = self.settings.pg_url.as_ref().ok_or(Error::Unset {
+            code: "PG_URL_UNSET",
+            what: "this needs PostgreSQL, and no URL is set",
+            hint: "set FINAZ_PG_URL or pg_url in the config file; `make env` prints that of `make up`",
+        })?;
+        let limits = Limits { ttl: self.settings.lease_ttl };
+        let connect = Connect::new(url.expose(), limits, self.settings.allow_plaintext)?;
+        let store = Store::new(connect)?;
+        Ok(self.store.get_or_init(|| store))
+    }
+
+    /// The database with the schema that this binary needs.
+    async fn ready_store(&self) -> Result<&Store, Error> {
+        let store = self.store()?;
+        let check = tokio::time::timeout(self.settings.service_timeout, store.require_schema());
+        check.await.map_err(|_late| Error::Store(crate::store::Error::Away {
+            place: store.place().to_owned(),
+            why: "no answer in time".to_owned(),
+        }))??;
+        Ok(store)
+    }
+}

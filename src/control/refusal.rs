@@ -1,0 +1,52 @@
+//! The one error that a verb can end with. What words, code, hint and exit status it gets is `commands/failure.rs`.
+
+use crate::ids::{Hash, Owner};
+use crate::invalid::Invalid;
+use crate::store;
+
+/// Why a verb did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// A setting that this verb cannot do without.
+    #[error("{what}")]
+    Unset { code: &'static str, what: &'static str, hint: &'static str },
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// The same key was used with another body.
+    #[error("the idempotency key {key:?} was used with another request")]
+    IdempotencyConflict { key: String, body_hash: Hash, other_hash: Hash },
+    /// Live and another owner's.
+    #[error("{name} is held by {owner} under fence {fence} until {expires_at}")]
+    LeaseHeld { name: String, owner: Owner, fence: i64, expires_at: String },
+    /// Another owner, or a higher fence, has it.
+    #[error("{name} is not yours any more: {owner} has fence {fence}")]
+    StaleFence { name: String, owner: Owner, fence: i64, yours: Owner },
+    /// On record as the asker's, but its time is over.
+    #[error("{name} expired at {expires_at}; it must be acquired anew")]
+    LeaseExpired { name: String, expires_at: String },
+    #[error("there is no lease {name}")]
+    LeaseMissing { name: String },
+    /// The next fence was handed out before: the database was restored from an older backup.
+    #[error("{name} would get epoch {epoch} fence {fence}, but epoch {known_epoch} fence {known_fence} was handed out before")]
+    FenceRegression { name: String, epoch: i64, fence: i64, known_epoch: i64, known_fence: i64 },
+    #[error("the fence of {name} is at its end")]
+    FenceExhausted { name: String },
+    #[error("there is no run {run_id}")]
+    RunUnknown { run_id: String },
+    #[error("run {run_id} failed: {error}")]
+    RunFailed { run_id: String, error: String },
+    #[error("run {run_id} was cancelled")]
+    RunCancelled { run_id: String },
+    #[error("run {run_id} is {state}: too late to cancel")]
+    TooLate { run_id: String, state: String },
+    #[error("run {run_id} is {state}: there is no published result")]
+    NotPublished { run_id: String, state: String },
+    /// Not finished within the time that the caller gave.
+    #[error("run {run_id} is still {state}")]
+    StillRunning { run_id: String, state: String },
+    /// SIGINT or SIGTERM, after a clean stop.
+    #[error("stopped by signal {signal}")]
+    Interrupted { signal: i32 },
+}
