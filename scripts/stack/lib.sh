@@ -40,7 +40,9 @@ cache=${FINAZ_CACHE:-$home/cache}
 # An own instance (FINAZ_STATE) leaves the well-known ports to the checkout's main one.
 own=; [ "$state" = "$home" ] || own=1
 for at in "$state" "$cache"; do
-  [ "${at:0:1}" = / ] || die "FINAZ_STATE and FINAZ_CACHE must be absolute paths, not $at"
+  # A comma, a colon, a pipe would mean something to Kafka's configuration or to a class path.
+  [[ $at == /* && $at != *[!A-Za-z0-9/._+@=\ -]* ]] ||
+    die "the state cannot lie in '$at': FINAZ_STATE and FINAZ_CACHE must be absolute paths of letters, digits and any of . _ + @ = - and space"
 done
 state=$(realpath -m -- "$state") cache=$(realpath -m -- "$cache")
 certs=$state/certs
@@ -137,9 +139,10 @@ forget_ports() {
 
 # alive PIDFILE WORD: the process lives and is ours (after a crash its number may belong to another program).
 alive() {
-  local pid
-  pid=$(cat "$1" 2>/dev/null) && [ -n "$pid" ] &&
-    tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -qF -- "$2"
+  local pid words
+  pid=$(cat "$1" 2>/dev/null) && [ -n "$pid" ] && [ -r "/proc/$pid/cmdline" ] || return 1
+  mapfile -d '' -t words 2>/dev/null <"/proc/$pid/cmdline" || return 1
+  [[ " ${words[*]} " == *" $2 "* ]]
 }
 
 # A fresh log for this start; the one before is kept.
@@ -194,7 +197,7 @@ clickhouse_answers() {
 
 # already_up PART WORD: for a part that runs: says so and succeeds, or dies when it does not answer.
 already_up() {
-  local pidfile=$state/$1/pid end=$((SECONDS + 20))
+  local pidfile=$state/$1/pid end=$((SECONDS + 10))
   alive "$pidfile" "$2" || return 1
   until "$1_answers"; do
     alive "$pidfile" "$2" || return 1
@@ -238,7 +241,7 @@ find_java() {
   while read -r java; do
     [ -x "$java" ] || continue
     version=$(sed -n 's/^JAVA_VERSION="\([0-9]*\).*/\1/p' "$(dirname "$(readlink -f "$java")")/../release" 2>/dev/null || true)
-    [ -n "$version" ] || version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
+    [ -n "$version" ] || version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1 || true)
     [ "${version:-0}" -ge 17 ] || continue
     printf '%s\n' "$java"; return 0
   done < <(
