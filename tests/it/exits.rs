@@ -1,0 +1,128 @@
+//! Exit codes, and what stands on which stream.
+
+use std::fs::OpenOptions;
+use std::io::Read as _;
+use std::process::Stdio;
+
+use crate::{Place, Run};
+
+#[test]
+fn a_usage_error_ends_2_and_is_a_document_under_json() {
+    let place = Place::new();
+    for args in [
+        &["--json", "no-such-command"][..],
+        &["runs", "--json"],
+        &["man", "--no-such-flag", "--json"],
+        &["completions", "no-such-shell", "--json"],
+        &["--json"],
+    ] {
+        let run = place.finaz(args).exits(2);
+        assert_eq!(run.refusal(), "USAGE", "{args:?}");
+        assert_eq!(run.err, "", "{args:?}");
+    }
+    let run = place.finaz_with(&[("FINAZ_JSON", "true")], &["no-such-command"]).exits(2);
+    assert_eq!(run.refusal(), "USAGE");
+}
+
+#[test]
+fn a_usage_error_goes_to_stderr_otherwise() {
+    let run = Place::new().finaz(&["no-such-command"]).exits(2);
+    assert_eq!(run.out, "");
+    assert!(run.err.starts_with("error: unrecognized subcommand 'no-such-command'\n"), "{run:?}");
+}
+
+#[test]
+fn a_slip_is_answered_with_what_was_meant() {
+    let run = Place::new().finaz(&["wroker", "--json"]).exits(2);
+    let document = run.json();
+    let hint = document["error"]["hint"].as_str().expect("a hint");
+    assert!(hint.contains("worker"), "{hint}");
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    for args in [&["man"][..], &["completions", "bash"], &["--help"]] {
+        let place = Place::new();
+        let mut command = place.command(args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("finaz starts");
+        drop(child.stdout.take());
+        let mut err = String::new();
+        child.stderr.take().expect("piped").read_to_string(&mut err).expect("text");
+        assert_eq!(child.wait().expect("it ends").code(), Some(0), "{args:?}: {err}");
+        assert_eq!(err, "", "{args:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_on_stdout_ends_4() {
+    let place = Place::new();
+    for args in [
+        &["man"][..],
+        &["completions", "zsh"],
+        &["--help"],
+        &["--version"],
+        &["snapshot", "list"],
+        &["snapshot", "list", "--json"],
+        &["no-such-command", "--json"],
+    ] {
+        let full = OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+        let mut command = place.command(args);
+        command.stdout(full).stderr(Stdio::piped());
+        let child = command.spawn().expect("finaz starts");
+        let output = child.wait_with_output().expect("it ends");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{args:?}: {err}");
+        assert!(err.contains("stdout could not be written"), "{args:?}: {err}");
+    }
+}
+
+#[test]
+fn no_colour_and_no_control_sequence_reach_a_pipe() {
+    let place = Place::new();
+    for args in [&["--help"][..], &["snapshot", "list"], &["flow", "show", "nope"], &["nope"]] {
+        for environment in [&[("TERM", "xterm-256color")][..], &[("NO_COLOR", "1")]] {
+            let run = place.finaz_with(environment, args);
+            assert!(!run.out.contains('\u{1b}') && !run.err.contains('\u{1b}'), "{run:?}");
+        }
+    }
+}
+
+#[test]
+fn version_is_one_line() {
+    let run = Place::new().finaz(&["--version"]).exits(0);
+    assert_eq!(run.out, concat!("finaz ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert_eq!(run.err, "");
+}
+
+/// SIGINT and SIGTERM while the command waits for its input.
+#[test]
+fn a_signal_ends_a_one_shot_command_with_its_own_code() {
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let place = Place::new();
+        let fifo = place.path("never.jsonl");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo");
+        assert!(made.success());
+        let fifo = fifo.to_str().expect("UTF-8");
+        let mut command = place.command(&["snapshot", "import", fifo, "--name", "n", "--json"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("finaz starts");
+        // It has opened the pipe for reading as soon as this open for writing returns.
+        let writer = OpenOptions::new().write(true).open(fifo).expect("a reader");
+        let killed = std::process::Command::new("kill")
+            .args([&format!("-{signal}"), &child.id().to_string()])
+            .status()
+            .expect("kill");
+        assert!(killed.success());
+        // One that read on, instead of stopping, would end with the data.
+        let output = child.wait_with_output().expect("it ends");
+        drop(writer);
+        let run = Run {
+            exit: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        };
+        assert_eq!(run.exit, Some(code), "{run:?}");
+        assert_eq!(run.refusal(), "INTERRUPTED");
+    }
+}
