@@ -3,10 +3,11 @@
 use std::fmt::Display;
 
 use finaz::config::scrub;
+use finaz::control::{Error, StoreError};
 use finaz::invalid::Invalid;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::interrupt::Cut;
 
@@ -49,6 +50,14 @@ impl Failure {
         Self::new(2, "USAGE", message, hint)
     }
 
+    /// Adds what the code promises besides, an object.
+    fn with(mut self, more: Value) -> Self {
+        if let Value::Object(more) = more {
+            self.more.extend(more);
+        }
+        self
+    }
+
     /// A signal ended the command.
     pub(crate) fn cut(cut: Cut) -> Self {
         let (exit, name) = match cut {
@@ -66,9 +75,130 @@ impl Failure {
 
 impl From<Invalid> for Failure {
     fn from(invalid: Invalid) -> Self {
-        let mut failure = Self::new(2, invalid.code, invalid.to_string(), invalid.hint);
-        failure.more.insert("place".to_owned(), invalid.place.into());
-        failure
+        let message = invalid.to_string();
+        Self::new(2, invalid.code, message, invalid.hint).with(json!({"place": invalid.place}))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let said = error.to_string();
+        match error {
+            Error::Invalid(invalid) => invalid.into(),
+            Error::Unset { code, hint, .. } => Self::new(2, code, said, hint),
+            Error::Store(error) => error.into(),
+            Error::IdempotencyConflict { key, body_hash, other_hash } => {
+                let hint = "use another key for another request, or repeat the first one";
+                Self::new(1, "IDEMPOTENCY_CONFLICT", said, hint).with(json!({
+                    "status": 409, "key": key, "body_hash": body_hash, "other_hash": other_hash
+                }))
+            }
+            Error::LeaseHeld { name, owner, fence, expires_at } => {
+                let hint = "wait until it expires or is released";
+                Self::new(1, "LEASE_HELD", said, hint).with(json!({
+                    "name": name, "owner": owner, "fence": fence, "expires_at": expires_at
+                }))
+            }
+            Error::StaleFence { name, owner, fence, yours } => {
+                let hint = "another owner took over: stop, nothing of yours is accepted any more";
+                Self::new(1, "STALE_FENCE", said, hint).with(json!({
+                    "name": name, "owner": yours, "current_owner": owner, "current_fence": fence
+                }))
+            }
+            Error::LeaseExpired { name, expires_at } => {
+                let hint = "acquire it anew; a live lease is renewed before it expires";
+                let more = json!({"name": name, "expires_at": expires_at});
+                Self::new(1, "LEASE_EXPIRED", said, hint).with(more)
+            }
+            Error::LeaseMissing { name } => {
+                let hint = "see `finaz lease list`";
+                Self::new(1, "LEASE_UNKNOWN", said, hint).with(json!({"name": name}))
+            }
+            Error::FenceRegression { name, epoch, fence, known_epoch, known_fence } => {
+                let hint = "the database is older than what was handed out; if a backup was \
+                            restored on purpose, run `finaz lease new-epoch NAME --reason TEXT`";
+                Self::new(1, "FENCE_REGRESSION", said, hint).with(json!({
+                    "name": name, "epoch": epoch, "fence": fence,
+                    "known_epoch": known_epoch, "known_fence": known_fence
+                }))
+            }
+            Error::FenceExhausted { name } => {
+                let hint = "begin a new epoch: `finaz lease new-epoch NAME --reason TEXT`";
+                Self::new(1, "FENCE_EXHAUSTED", said, hint).with(json!({"name": name}))
+            }
+            Error::RunUnknown { run_id } => {
+                let hint = "see `finaz runs list`";
+                Self::new(2, "RUN_UNKNOWN", said, hint).with(json!({"run_id": run_id}))
+            }
+            Error::RunFailed { run_id, error } => {
+                let hint = "see `finaz runs trace`";
+                let more = json!({"run_id": run_id, "error": error});
+                Self::new(1, "RUN_FAILED", said, hint).with(more)
+            }
+            Error::RunCancelled { run_id } => {
+                Self::new(1, "RUN_CANCELLED", said, "").with(json!({"run_id": run_id}))
+            }
+            Error::TooLate { run_id, state } => {
+                let hint = "a run that is over keeps its end";
+                let more = json!({"run_id": run_id, "state": state});
+                Self::new(1, "CANCEL_TOO_LATE", said, hint).with(more)
+            }
+            Error::NotPublished { run_id, state } => {
+                let hint = "wait for it: `finaz runs wait RUN`";
+                let more = json!({"run_id": run_id, "state": state});
+                Self::new(1, "NOT_PUBLISHED", said, hint).with(more)
+            }
+            Error::StillRunning { run_id, state } => {
+                let hint = "wait longer, and see that a worker runs";
+                let more = json!({"run_id": run_id, "state": state});
+                Self::new(1, "RUN_NOT_OVER", said, hint).with(more)
+            }
+            Error::Interrupted { signal: 2 } => Self::cut(Cut::Interrupt),
+            Error::Interrupted { .. } => Self::cut(Cut::Terminate),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let said = error.to_string();
+        match error {
+            StoreError::Away { .. } => {
+                Self::new(75, "PG_AWAY", said, "start the server, or correct FINAZ_PG_URL")
+            }
+            StoreError::Denied { .. } => {
+                Self::new(1, "PG_DENIED", said, "correct the user, password or database")
+            }
+            StoreError::Busy { .. } => {
+                Self::new(75, "PG_BUSY", said, "try again; end the other session if it hangs")
+            }
+            StoreError::CommitUnknown { .. } => {
+                Self::new(75, "COMMIT_UNKNOWN", said, "repeat the command: it is idempotent")
+            }
+            StoreError::Schema { found, needed } => {
+                let hint = if found < needed {
+                    "run `finaz db migrate`"
+                } else {
+                    "the schema is newer than this binary: install the newer finaz"
+                };
+                let more = json!({"schema": found, "binary": needed});
+                Self::new(1, "SCHEMA_MISMATCH", said, hint).with(more)
+            }
+            StoreError::Unsafe { check, .. } => {
+                Self::new(1, "PG_UNSAFE", said, "see `finaz doctor`").with(json!({"check": check}))
+            }
+            StoreError::PublicationConflict { run_id, held, offered } => {
+                let hint = "two computations of one run differ: find out why before anything else";
+                Self::new(1, "PUBLICATION_CONFLICT", said, hint).with(json!({
+                    "run_id": run_id, "held": held, "offered": offered
+                }))
+            }
+            StoreError::Statement { sqlstate, .. } => {
+                let hint =
+                    "see `finaz db status`; if the schema is right, this is a defect of finaz";
+                Self::new(1, "PG_STATEMENT", said, hint).with(json!({"sqlstate": sqlstate}))
+            }
+        }
     }
 }
 

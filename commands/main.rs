@@ -1,11 +1,19 @@
 //! The `finaz` command: parse, dispatch, report. Nothing is decided here.
 
 mod completions;
+mod context;
+mod db;
+mod doctor;
 mod failure;
 mod globals;
 mod interrupt;
+mod lease;
+mod logging;
 mod man;
+mod outbox;
 mod page;
+mod refused;
+mod runs;
 mod ui;
 
 use std::ffi::OsString;
@@ -15,7 +23,9 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use finaz::config;
+use tracing_subscriber::filter::LevelFilter;
 
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::globals::Globals;
 use crate::ui::{Exit, Ui};
@@ -33,8 +43,26 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    #[command(flatten)]
+    Work(Work),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
+}
+
+/// What may wait: for a server, a disk, a signal.
+#[derive(Debug, clap::Subcommand)]
+enum Work {
+    #[command(subcommand)]
+    Runs(runs::RunsCommand),
+    #[command(subcommand)]
+    Lease(lease::LeaseCommand),
+    #[command(subcommand)]
+    Outbox(outbox::OutboxCommand),
+    #[command(subcommand)]
+    Refused(refused::RefusedCommand),
+    #[command(subcommand)]
+    Db(db::DbCommand),
+    Doctor(doctor::DoctorArgs),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +90,33 @@ fn run(ui: &mut Ui, argv: Vec<OsString>) -> Result<Exit, Failure> {
     match cli.command {
         Command::Completions(args) => completions::run(ui, command, &args),
         Command::Man(args) => man::run(ui, command, &args),
+        Command::Work(work) => run_work(ui, &globals, work),
+    }
+}
+
+fn run_work(ui: &Ui, globals: &Globals, work: Work) -> Result<Exit, Failure> {
+    logging::start(&globals.settings, LevelFilter::WARN);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::internal(&error))?;
+    let result = runtime.block_on(async {
+        let mut cx = Context::new(ui, globals)?;
+        Box::pin(dispatch(&mut cx, work)).await
+    });
+    // Work that was cut short may still sit in a system call; nothing waits for it.
+    runtime.shutdown_background();
+    result
+}
+
+async fn dispatch(cx: &mut Context<'_>, work: Work) -> Result<Exit, Failure> {
+    match work {
+        Work::Runs(command) => runs::run(cx, command).await,
+        Work::Lease(command) => lease::run(cx, command).await,
+        Work::Outbox(command) => outbox::run(cx, command).await,
+        Work::Refused(command) => refused::run(cx, command).await,
+        Work::Db(command) => db::run(cx, command).await,
+        Work::Doctor(args) => doctor::run(cx, args).await,
     }
 }
 

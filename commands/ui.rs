@@ -23,6 +23,8 @@ pub(crate) enum Exit {
     Done,
     /// Its own document says what did not hold.
     Refused,
+    /// Its own document says which service is away.
+    Away,
 }
 
 /// What a progress bar counts.
@@ -32,6 +34,7 @@ pub(crate) enum Unit {
     Items,
 }
 
+#[derive(Debug)]
 pub(crate) struct Ui {
     json: bool,
     quiet: bool,
@@ -40,7 +43,7 @@ pub(crate) struct Ui {
 }
 
 /// The first write to stdout that failed: kept, where a printing macro would panic.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Lost(Arc<Mutex<Option<io::Error>>>);
 
 impl Lost {
@@ -99,6 +102,13 @@ impl Ui {
         }
     }
 
+    /// Shows people a text that is not the result.
+    pub(crate) fn aside(&self, text: &str) {
+        if !self.json && !self.quiet {
+            drop(writeln!(io::stderr().lock(), "{}", text.trim_end()));
+        }
+    }
+
     /// Says something to the operator that is not the result.
     pub(crate) fn warn(&self, text: &str) {
         if !self.quiet {
@@ -129,6 +139,7 @@ impl Ui {
         let code = match &result {
             Ok(Exit::Done) => 0,
             Ok(Exit::Refused) => 1,
+            Ok(Exit::Away) => 75,
             Err(failure) => {
                 self.explain(failure);
                 failure.exit
@@ -161,7 +172,7 @@ impl Ui {
         let line = if self.log_json {
             let level = if label == "error" { "ERROR" } else { "WARN" };
             format!("{}\n", json!({"level": level, "fields": {"message": text}}))
-        } else if io::stderr().is_terminal() && config::colour_wanted() {
+        } else if stderr_takes_colour() {
             format!("\u{1b}[1;{colour}m{label}:\u{1b}[0m {}\n", harmless(&text))
         } else {
             format!("{label}: {}\n", harmless(&text))
@@ -173,6 +184,11 @@ impl Ui {
 /// Whether stdout takes colour.
 pub(crate) fn stdout_takes_colour() -> bool {
     io::stdout().is_terminal() && config::colour_wanted()
+}
+
+/// Whether stderr takes colour.
+pub(crate) fn stderr_takes_colour() -> bool {
+    io::stderr().is_terminal() && config::colour_wanted()
 }
 
 fn width() -> u16 {

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use environment::{colour_wanted, columns, is_empty, unknown_variables, variable, wants_json};
-pub use resolve::{Given, Origin};
+pub use resolve::{Given, Origin, lease_ttl, seconds};
 pub use secret::{Secret, scrub};
 
 /// One global setting.

@@ -4,8 +4,8 @@
 
 pub mod canonical;
 pub mod config;
+pub mod control;
 pub mod ids;
 pub mod invalid;
 pub mod rules;
 pub mod store;
-pub mod control;

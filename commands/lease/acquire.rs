@@ -23,9 +23,7 @@ pub(crate) async fn run(cx: &mut Context<'_>, args: AcquireArgs) -> Result<Exit,
     let ttl = args.ttl.ttl(cx)?;
     let token = token(cx);
     let report = cx
-        .awaiting(async |control| {
-            leases::acquire(control, &args.name, token.as_deref(), ttl).await
-        })
+        .awaiting(async |control| leases::acquire(control, &args.name, token.as_deref(), ttl).await)
         .await?;
     cx.ui.report(&report, |page| super::page(page, &report.leases));
     Ok(Exit::Done)

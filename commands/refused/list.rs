@@ -16,8 +16,7 @@ pub(crate) struct ListArgs {
 }
 
 pub(crate) async fn run(cx: &mut Context<'_>, args: ListArgs) -> Result<Exit, Failure> {
-    let report =
-        cx.awaiting(async |control| evidence::refused(control, args.limit).await).await?;
+    let report = cx.awaiting(async |control| evidence::refused(control, args.limit).await).await?;
     cx.ui.report(&report, |page| {
         let rows = report.refused.iter().map(|refused| {
             vec![

@@ -1,6 +1,7 @@
 //! From what was given, by whatever way, to [`Settings`] within bounds.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -155,30 +156,19 @@ impl Given {
     }
 
     fn seconds(&self, key: &str, least: f64, most: f64) -> Result<Duration, Invalid> {
-        let text = self.text(key).unwrap_or_default();
-        let value = text.parse::<f64>().map_err(|_| {
-            self.invalid(
-                key,
-                format!("`{text}` is no number of seconds"),
-                format!("a number from {least} to {most}, fractions allowed"),
-            )
-        })?;
-        if !(least..=most).contains(&value) {
-            return Err(self.out_of_bounds(key, text, &least, &most));
-        }
-        Ok(Duration::from_secs_f64(value))
+        seconds(&self.place(key), self.text(key).unwrap_or_default(), least, most)
     }
 
     fn whole(&self, key: &str, least: u64, most: u64) -> Result<u64, Invalid> {
         let text = self.text(key).unwrap_or_default();
         match text.parse::<u64>() {
             Ok(value) if (least..=most).contains(&value) => Ok(value),
-            Ok(_) => Err(self.out_of_bounds(key, text, &least, &most)),
+            Ok(_) => Err(out_of_bounds(&self.place(key), text, &least, &most)),
             // Digits only, so it is too large for any bound.
             Err(_)
                 if text.strip_prefix('-').unwrap_or(text).bytes().all(|b| b.is_ascii_digit()) =>
             {
-                Err(self.out_of_bounds(key, text, &least, &most))
+                Err(out_of_bounds(&self.place(key), text, &least, &most))
             }
             Err(_) => Err(self.invalid(
                 key,
@@ -186,21 +176,6 @@ impl Given {
                 format!("a whole number from {least} to {most}"),
             )),
         }
-    }
-
-    fn out_of_bounds(
-        &self,
-        key: &str,
-        text: &str,
-        least: &dyn std::fmt::Display,
-        most: &dyn std::fmt::Display,
-    ) -> Invalid {
-        Invalid::new(
-            "SETTING_OUT_OF_BOUNDS",
-            self.place(key),
-            format!("{text} is outside {least} to {most}"),
-            format!("a number from {least} to {most}"),
-        )
     }
 
     fn owner(&self) -> Result<String, Invalid> {
@@ -251,6 +226,42 @@ impl Given {
         let password = text.trim_end_matches(['\n', '\r']);
         Ok(Some(Secret::new(with_password(url, password))))
     }
+}
+
+/// A time in seconds, fractions allowed, within bounds; `place` is where the text was given.
+///
+/// # Errors
+/// `SETTING_INVALID` or `SETTING_OUT_OF_BOUNDS`, with the bounds.
+pub fn seconds(place: &str, text: &str, least: f64, most: f64) -> Result<Duration, Invalid> {
+    let value = text.parse::<f64>().map_err(|_| {
+        Invalid::new(
+            "SETTING_INVALID",
+            place,
+            format!("`{text}` is no number of seconds"),
+            format!("a number from {least} to {most}, fractions allowed"),
+        )
+    })?;
+    if !(least..=most).contains(&value) {
+        return Err(out_of_bounds(place, text, &least, &most));
+    }
+    Ok(Duration::from_secs_f64(value))
+}
+
+/// The time that a lease is to live, as a flag of its own gives it.
+///
+/// # Errors
+/// As [`seconds`].
+pub fn lease_ttl(place: &str, text: &str) -> Result<Duration, Invalid> {
+    seconds(place, text, LEASE_TTL_SEC_MIN, LEASE_TTL_SEC_MAX)
+}
+
+fn out_of_bounds(place: &str, text: &str, least: &dyn Display, most: &dyn Display) -> Invalid {
+    Invalid::new(
+        "SETTING_OUT_OF_BOUNDS",
+        place,
+        format!("{text} is outside {least} to {most}"),
+        format!("a number from {least} to {most}"),
+    )
 }
 
 fn readable_by_others(path: &Path) -> String {

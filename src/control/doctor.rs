@@ -16,7 +16,13 @@ pub struct Check {
 }
 
 impl Check {
-    pub(super) fn new(id: &'static str, ok: bool, expected: &str, seen: String, hint: &str) -> Self {
+    pub(super) fn new(
+        id: &'static str,
+        ok: bool,
+        expected: &str,
+        seen: String,
+        hint: &str,
+    ) -> Self {
         let hint = if ok { String::new() } else { hint.to_owned() };
         Self { id, ok, expected: expected.to_owned(), seen, hint }
     }
@@ -72,14 +78,24 @@ async fn database(control: &Control) -> Result<Vec<Check>, Error> {
             "pg_primary",
             !health.replica && !health.read_only,
             "the primary, writable",
-            if health.replica { "a replica".to_owned() } else if health.read_only { "read-only".to_owned() } else { "primary".to_owned() },
+            if health.replica {
+                "a replica".to_owned()
+            } else if health.read_only {
+                "read-only".to_owned()
+            } else {
+                "primary".to_owned()
+            },
             "point FINAZ_PG_URL at the primary: a lease read from a replica proves nothing",
         ),
         Check::new(
             "pg_sessions",
             !health.transaction_pooler,
             "sessions of our own",
-            if health.transaction_pooler { "a pooler in transaction mode".to_owned() } else { "direct".to_owned() },
+            if health.transaction_pooler {
+                "a pooler in transaction mode".to_owned()
+            } else {
+                "direct".to_owned()
+            },
             "connect directly, or through the pooler in session mode",
         ),
         Check::new(

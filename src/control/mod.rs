@@ -11,6 +11,7 @@ pub mod runs;
 
 use std::sync::OnceLock;
 
+pub use crate::store::Error as StoreError;
 pub use refusal::Error;
 
 use crate::config::Settings;
@@ -49,10 +50,12 @@ impl Control {
     async fn ready_store(&self) -> Result<&Store, Error> {
         let store = self.store()?;
         let check = tokio::time::timeout(self.settings.service_timeout, store.require_schema());
-        check.await.map_err(|_late| Error::Store(crate::store::Error::Away {
-            place: store.place().to_owned(),
-            why: "no answer in time".to_owned(),
-        }))??;
+        check.await.map_err(|_late| {
+            Error::Store(crate::store::Error::Away {
+                place: store.place().to_owned(),
+                why: "no answer in time".to_owned(),
+            })
+        })??;
         Ok(store)
     }
 }

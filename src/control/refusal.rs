@@ -29,7 +29,9 @@ pub enum Error {
     #[error("there is no lease {name}")]
     LeaseMissing { name: String },
     /// The next fence was handed out before: the database was restored from an older backup.
-    #[error("{name} would get epoch {epoch} fence {fence}, but epoch {known_epoch} fence {known_fence} was handed out before")]
+    #[error(
+        "{name} would get epoch {epoch} fence {fence}, but epoch {known_epoch} fence {known_fence} was handed out before"
+    )]
     FenceRegression { name: String, epoch: i64, fence: i64, known_epoch: i64, known_fence: i64 },
     #[error("the fence of {name} is at its end")]
     FenceExhausted { name: String },

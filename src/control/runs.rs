@@ -70,11 +70,7 @@ impl From<RunRow> for RunView {
 }
 
 /// The newest runs, the newest first.
-pub async fn list(
-    control: &Control,
-    state: Option<&str>,
-    limit: i64,
-) -> Result<RunsReport, Error> {
+pub async fn list(control: &Control, state: Option<&str>, limit: i64) -> Result<RunsReport, Error> {
     let state = match state {
         None => None,
         Some(text) => {

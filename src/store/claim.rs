@@ -105,7 +105,8 @@ impl Store {
     ) -> Result<Option<Claim>, Error> {
         let rows = self.bounded(async {
             let client = self.client().await?;
-            let statement = client.prepare_cached(CLAIM).await.map_err(|error| self.error(&error))?;
+            let statement =
+                client.prepare_cached(CLAIM).await.map_err(|error| self.error(&error))?;
             client
                 .query(&statement, &[&owner.token(), &ttl.as_secs_f64(), &batch, &floor])
                 .await
@@ -115,7 +116,11 @@ impl Store {
     }
 
     /// Claims the least suspicious run that an owner died with, alone.
-    pub async fn claim_suspect(&self, owner: &Owner, ttl: Duration) -> Result<Option<Claim>, Error> {
+    pub async fn claim_suspect(
+        &self,
+        owner: &Owner,
+        ttl: Duration,
+    ) -> Result<Option<Claim>, Error> {
         let rows = self.bounded(async {
             let client = self.client().await?;
             client

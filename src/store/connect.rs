@@ -95,9 +95,9 @@ impl Connect {
             .create_timeout(Some(CONNECT_TIMEOUT))
             .post_create(Hook::async_fn(move |client, _metrics| {
                 let session = session.clone();
-                Box::pin(async move {
-                    client.batch_execute(&session).await.map_err(HookError::Backend)
-                })
+                Box::pin(
+                    async move { client.batch_execute(&session).await.map_err(HookError::Backend) },
+                )
             }))
             .build()
             .map_err(|error| Error::Away { place: self.place.clone(), why: error.to_string() })
@@ -126,7 +126,10 @@ impl Connect {
             .await
             .map_err(|_late| self.away("no answer in time"))?
             .map_err(|error| Error::of(&self.place, &error))?;
-        client.batch_execute(&self.session).await.map_err(|error| Error::of(&self.place, &error))?;
+        client
+            .batch_execute(&self.session)
+            .await
+            .map_err(|error| Error::of(&self.place, &error))?;
         Ok(client)
     }
 
@@ -155,14 +158,16 @@ fn split_tls(url: &str) -> Result<(String, TlsWords), Invalid> {
             _ => rest.push(pair),
         }
     }
-    let url =
-        if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
+    let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
     Ok((url, words))
 }
 
 fn is_loopback(host: &str) -> bool {
     host == "localhost"
-        || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        || host
+            .trim_matches(['[', ']'])
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback())
 }
 
 /// The URL is never shown: it may hold a password.

@@ -28,26 +28,41 @@ impl Health {
     #[must_use]
     pub fn unsafe_for_work(&self) -> Option<(&'static str, String)> {
         if self.replica || self.read_only {
-            return Some(("PG_REPLICA", "the server is a replica or read-only: a lease read there proves nothing".to_owned()));
+            return Some((
+                "PG_REPLICA",
+                "the server is a replica or read-only: a lease read there proves nothing"
+                    .to_owned(),
+            ));
         }
         if self.transaction_pooler {
-            return Some(("PG_POOLER", "a pooler in transaction mode is in between: sessions are not ours".to_owned()));
+            return Some((
+                "PG_POOLER",
+                "a pooler in transaction mode is in between: sessions are not ours".to_owned(),
+            ));
         }
         if !self.fsync || !self.full_page_writes {
             return Some((
                 "PG_NOT_DURABLE",
-                format!("fsync is {} and full_page_writes {}: a crash could hand out a fence twice",
-                    on_off(self.fsync), on_off(self.full_page_writes)),
+                format!(
+                    "fsync is {} and full_page_writes {}: a crash could hand out a fence twice",
+                    on_off(self.fsync),
+                    on_off(self.full_page_writes)
+                ),
             ));
         }
         if self.version < 150_000 {
-            return Some(("PG_VERSION", format!("the server is version {}, older than 15", self.version / 10_000)));
+            return Some((
+                "PG_VERSION",
+                format!("the server is version {}, older than 15", self.version / 10_000),
+            ));
         }
         if self.connections_free < CONNECTIONS_NEEDED {
             return Some((
                 "PG_CONNECTIONS",
-                format!("{} of {} connections are free, a worker needs {CONNECTIONS_NEEDED}",
-                    self.connections_free, self.connections_max),
+                format!(
+                    "{} of {} connections are free, a worker needs {CONNECTIONS_NEEDED}",
+                    self.connections_free, self.connections_max
+                ),
             ));
         }
         None
@@ -103,13 +118,13 @@ impl Store {
         let mut second = self.client().await?;
         let pid = |row: tokio_postgres::Row| row.get::<_, i32>(0);
         for _ in 0..3 {
-            let before = pid(first.query_one(PID, &[]).await.map_err(|error| self.error(&error))?);
+            let before =
+                pid(first.query_one(PID, &[]).await.map_err(|error| self.error(&error))?);
             let transaction = second.transaction().await.map_err(|error| self.error(&error))?;
-            let other = pid(transaction.query_one(PID, &[]).await.map_err(|error| self.error(&error))?);
-            let after = tokio::time::timeout(
-                std::time::Duration::from_secs(3),
-                first.query_one(PID, &[]),
-            );
+            let other =
+                pid(transaction.query_one(PID, &[]).await.map_err(|error| self.error(&error))?);
+            let after =
+                tokio::time::timeout(std::time::Duration::from_secs(3), first.query_one(PID, &[]));
             let after = match after.await {
                 Ok(row) => pid(row.map_err(|error| self.error(&error))?),
                 // A pooler with one backend makes the first session wait for the second one's transaction.

@@ -38,7 +38,12 @@ fn lease_row(row: &tokio_postgres::Row) -> LeaseRow {
 
 impl Store {
     /// Leases whose name begins with `prefix`, newest first.
-    pub async fn leases(&self, prefix: &str, live_only: bool, limit: i64) -> Result<Vec<LeaseRow>, Error> {
+    pub async fn leases(
+        &self,
+        prefix: &str,
+        live_only: bool,
+        limit: i64,
+    ) -> Result<Vec<LeaseRow>, Error> {
         let client = self.client().await?;
         let rows = client
             .query(
@@ -276,7 +281,12 @@ impl Store {
         }))
     }
 
-    async fn extend(&self, transaction: &Transaction<'_>, name: &str, ttl: Duration) -> Result<(), Error> {
+    async fn extend(
+        &self,
+        transaction: &Transaction<'_>,
+        name: &str,
+        ttl: Duration,
+    ) -> Result<(), Error> {
         transaction
             .execute(
                 "UPDATE finaz.leases SET expires_at = clock_timestamp() + $2::float8 * interval '1 second'
@@ -288,7 +298,11 @@ impl Store {
         Ok(())
     }
 
-    async fn reread(&self, transaction: &Transaction<'_>, name: &str) -> Result<Option<LeaseRow>, Error> {
+    async fn reread(
+        &self,
+        transaction: &Transaction<'_>,
+        name: &str,
+    ) -> Result<Option<LeaseRow>, Error> {
         let row = transaction
             .query_opt(&format!("SELECT {COLUMNS} FROM finaz.leases WHERE name = $1"), &[&name])
             .await

@@ -44,10 +44,9 @@ impl Listener {
 
     /// Proves that the session still listens: a half-open connection is silent for ever.
     pub async fn is_alive(&self) -> bool {
-        let check = self.client.query_opt(
-            "SELECT 1 FROM pg_listening_channels() AS c WHERE c = $1",
-            &[&CHANNEL],
-        );
+        let check = self
+            .client
+            .query_opt("SELECT 1 FROM pg_listening_channels() AS c WHERE c = $1", &[&CHANNEL]);
         let timed = tokio::time::timeout(std::time::Duration::from_secs(5), check);
         matches!(timed.await, Ok(Ok(Some(_))))
     }

@@ -161,10 +161,7 @@ impl Store {
     }
 
     /// Bounds an operation: a server that froze is a server that is away.
-    async fn bounded<T>(
-        &self,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
+    async fn bounded<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         match tokio::time::timeout(OPERATION_TIMEOUT, work).await {
             Ok(done) => done,
             Err(_late) => Err(self.connect.away("no answer in time")),

@@ -17,7 +17,11 @@ pub struct PublishedRef {
 
 impl Store {
     /// Publications above `after`, in order, at most `limit`.
-    pub async fn publications_after(&self, after: i64, limit: i64) -> Result<Vec<PublishedRef>, Error> {
+    pub async fn publications_after(
+        &self,
+        after: i64,
+        limit: i64,
+    ) -> Result<Vec<PublishedRef>, Error> {
         let client = self.client().await?;
         let rows = client
             .query(

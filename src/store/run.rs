@@ -45,9 +45,9 @@ fn run_row(row: &tokio_postgres::Row) -> RunRow {
         flow: hash(row.get(7)),
         snapshot: hash(row.get(8)),
         cancel_requested: row.get(9),
-        publication: row.get::<_, Option<i64>>(10).map(|epoch| {
-            (epoch, row.get(11), hash(row.get(12)), hash(row.get(13)), row.get(14))
-        }),
+        publication: row
+            .get::<_, Option<i64>>(10)
+            .map(|epoch| (epoch, row.get(11), hash(row.get(12)), hash(row.get(13)), row.get(14))),
     }
 }
 

@@ -80,16 +80,15 @@ impl Store {
     async fn sweep_page(&self) -> Result<(usize, u64, u64), Error> {
         let mut client = self.client().await?;
         let transaction = client.transaction().await.map_err(|error| self.error(&error))?;
-        let rows = transaction
-            .query(EXPIRED, &[&LEASES_MAX])
-            .await
-            .map_err(|error| self.error(&error))?;
+        let rows =
+            transaction.query(EXPIRED, &[&LEASES_MAX]).await.map_err(|error| self.error(&error))?;
         let mut leases: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
         leases.dedup();
         if leases.is_empty() {
             return Ok((0, 0, 0));
         }
-        let (mut run_nos, mut lease_nos, mut attempts, mut poison) = (vec![], vec![], vec![], vec![]);
+        let (mut run_nos, mut lease_nos, mut attempts, mut poison) =
+            (vec![], vec![], vec![], vec![]);
         for row in &rows {
             let Some(run_no) = row.get::<_, Option<i64>>(1) else { continue };
             let (count, dead) = match orphan(row.get(2)) {

@@ -1,0 +1,22 @@
+//! Logs, on stderr: set up once, for the commands that work.
+
+use std::io;
+
+use finaz::config::Settings;
+use tracing_subscriber::filter::LevelFilter;
+
+/// Starts logging; `usual` is the level where nobody chose one.
+pub(crate) fn start(settings: &Settings, usual: LevelFilter) {
+    let chosen = settings.log_level.as_ref().and_then(|level| level.parse().ok());
+    let level = if settings.quiet { LevelFilter::ERROR } else { chosen.unwrap_or(usual) };
+    let logs = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .with_ansi(crate::ui::stderr_takes_colour());
+    // A second start would be refused; there is none.
+    if settings.log_json {
+        drop(logs.json().try_init());
+    } else {
+        drop(logs.try_init());
+    }
+}
