@@ -122,10 +122,14 @@ async fn dispatch(cx: &mut Context<'_>, work: Work) -> Result<Exit, Failure> {
 
 /// Help and version come from clap as errors, but are results.
 fn help_or_failure(ui: &Ui, error: clap::Error) -> Result<Exit, Failure> {
+    let text = error.render();
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        ui.aside(&text.to_string());
+        return Err(Failure::usage("a subcommand is missing", "see `finaz --help`"));
+    }
     if !matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return Err(error.into());
     }
-    let text = error.render();
     let text = if ui::stdout_takes_colour() { text.ansi().to_string() } else { text.to_string() };
     ui.raw(text.as_bytes());
     Ok(Exit::Done)
