@@ -7,5 +7,6 @@ pub mod config;
 pub mod control;
 pub mod ids;
 pub mod invalid;
+pub mod nodes;
 pub mod rules;
 pub mod store;
