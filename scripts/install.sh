@@ -40,18 +40,22 @@ want apt-get || die "missing, as Debian calls them: ${packages[*]}. This machine
 is_root || die "missing: ${packages[*]}. Type: sudo apt-get update && sudo apt-get install -y --no-install-recommends ${packages[*]}"
 
 export DEBIAN_FRONTEND=noninteractive
-apt() { apt-get -qq -o DPkg::Lock::Timeout=300 "$@" </dev/null >&2; }
+log=$(mktemp) quiet=
+trap 'rm -f "$log" ${quiet:+"$quiet"}' EXIT
+apt() {
+  apt-get -q -o DPkg::Lock::Timeout=300 "$@" </dev/null >"$log" 2>&1 ||
+    { tail -n 20 "$log" >&2; die "apt-get $1 failed; still missing: ${packages[*]}"; }
+}
 say "installing ${packages[*]}"
-apt update || die "apt-get update failed: no package list, no ${packages[*]}"
+apt update
 look             # now that there is a package list
 # Debian's package makes and starts a server of its own on 5432, unless told not to: ours is the only one wanted here.
-quiet=/etc/postgresql-common/createcluster.d/finaz.conf
 if [ ! -e /etc/postgresql-common ]; then
-  trap 'rm -f "$quiet"' EXIT
+  quiet=/etc/postgresql-common/createcluster.d/finaz.conf
   mkdir -p "$(dirname "$quiet")"
   (umask 022; echo 'create_main_cluster = false' >"$quiet")
   chmod 755 "$(dirname "$quiet")" /etc/postgresql-common
 fi
-apt install -y --no-install-recommends "${packages[@]}" || die "apt-get could not install ${packages[*]}"
+apt install -y --no-install-recommends "${packages[@]}"
 look
 [ ${#packages[@]} = 0 ] || die "installed, but still not found: ${packages[*]}"

@@ -50,11 +50,16 @@ certs=$state/certs
 # Makes the state folder, the password and the list of ports. Called by every script that starts something.
 prepare() {
   local at
+  if is_root; then
+    at=$(private_folder "$(dirname "$state")")
+    [ -z "$at" ] || die "postgres: the user postgres cannot go through $at: set FINAZ_STATE to a path outside of it"
+  fi
   mkdir -p "$state" "$cache"
   [ -O "$state" ] || die "$state belongs to another user"
-  if [ ! -e "$state/ports" ]; then
+  if [ ! -e "$state/password" ] && [ ! -e "$state/ports" ]; then
     # FINAZ_STATE=/home by mistake: nothing there is ours to change.
-    at=$(find "$state" -mindepth 1 -maxdepth 1 ! -name cache ! -name artifacts ! -name lock ! -name certs -print -quit)
+    at=$(find "$state" -mindepth 1 -maxdepth 1 \
+      ! -name cache ! -name artifacts ! -name certs ! -name lock ! -name 'ports*' ! -name 'password*' -print -quit)
     [ -z "$at" ] || die "$state is not empty and not a state folder ($at): name another one in FINAZ_STATE"
   fi
   exec 8>"$state/lock"; flock 8
@@ -66,11 +71,7 @@ prepare() {
     mv "$state/password.new" "$state/password"
   fi
   exec 8>&-
-  if is_root; then
-    chmod 711 "$state"
-    at=$(private_folder "$state")
-    [ -z "$at" ] || die "postgres: the user postgres cannot go through $at: set FINAZ_STATE to a path outside of it"
-  fi
+  ! is_root || chmod 711 "$state"
 }
 
 password() { cat "$state/password"; }
@@ -112,7 +113,7 @@ claim_port() {
     ! port_taken "$claimed" || claimed=$(free_port)
   fi
   [ "$claimed" = "$old" ] || remember_port "$name" "$claimed"
-  [ -z "$old" ] || [ "$claimed" = "$old" ] || say "port $old is taken by another program: $name is now $claimed"
+  [ -z "$old" ] || [ -n "$fixed" ] || [ "$claimed" = "$old" ] || say "port $old is taken by another program: $name is now $claimed"
   [ -n "$old" ] || [ -n "$own$fixed" ] || [ "$claimed" = "$default" ] ||
     say "port $default is taken by another program: $name is $claimed"
   exec 8>&-
