@@ -27,8 +27,8 @@ const CLAIM: &str = "
         RETURNING r.run_no, c.id, r.run_id, r.fence, r.flow, r.snapshot, r.attempts, r.cancel_requested_at IS NOT NULL
     ), o AS (
         UPDATE finaz.outbox AS o SET claimed = true, lease_no = l.lease_no,
-               delivered_at = CASE WHEN u.run_no IS NULL THEN clock_timestamp() END
-        FROM c CROSS JOIN l LEFT JOIN u ON u.run_no = c.run_no WHERE o.id = c.id
+               delivered_at = CASE WHEN c.run_no IN (SELECT run_no FROM u) THEN NULL ELSE clock_timestamp() END
+        FROM c, l WHERE o.id = c.id
     )
     SELECT l.lease_no, l.epoch, l.fence, u.* FROM l LEFT JOIN u ON true";
 
@@ -65,8 +65,8 @@ const ONE_TAIL: &str = ", l AS MATERIALIZED (
         RETURNING r.run_no, c.id, r.run_id, r.fence, r.flow, r.snapshot, r.attempts, r.cancel_requested_at IS NOT NULL
     ), o AS (
         UPDATE finaz.outbox AS o SET claimed = true, lease_no = l.lease_no,
-               delivered_at = CASE WHEN u.run_no IS NULL THEN clock_timestamp() END
-        FROM c CROSS JOIN l LEFT JOIN u ON u.run_no = c.run_no WHERE o.id = c.id
+               delivered_at = CASE WHEN c.run_no IN (SELECT run_no FROM u) THEN NULL ELSE clock_timestamp() END
+        FROM c, l WHERE o.id = c.id
     )
     SELECT l.lease_no, l.epoch, l.fence, u.* FROM l LEFT JOIN u ON true";
 
