@@ -14,13 +14,20 @@ pub async fn run() {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
     };
     let (runs, batch) = (number("BENCH_RUNS", 100_000), number("BENCH_BATCH", 500));
-    let store = Store::new(Connect::new(&url, Limits { ttl: TTL }, false).expect("url")).expect("pool");
+    let store =
+        Store::new(Connect::new(&url, Limits { ttl: TTL }, false).expect("url")).expect("pool");
     store.migrate().await.expect("schema");
     let salt = Owner::of_process("b").token().to_owned();
     let requests: Vec<Request> = (0..runs)
         .map(|n| {
-            Request::new("bench", "flow.run", Some(&format!("{salt}/{n}")), Hash::of(b"f"), Hash::of(b"s"))
-                .expect("a request")
+            Request::new(
+                "bench",
+                "flow.run",
+                Some(&format!("{salt}/{n}")),
+                Hash::of(b"f"),
+                Hash::of(b"s"),
+            )
+            .expect("a request")
         })
         .collect();
     let started = Instant::now();
@@ -36,7 +43,9 @@ pub async fn run() {
     let claiming_owner = owner.clone();
     let claiming = tokio::spawn(async move {
         let mut floor = 0;
-        while let Some(claim) = claimer.claim(&claiming_owner, TTL, batch, floor).await.expect("claim") {
+        while let Some(claim) =
+            claimer.claim(&claiming_owner, TTL, batch, floor).await.expect("claim")
+        {
             floor = claim.runs.iter().map(|run| run.event_id).min().unwrap_or(floor);
             sender.send(claim).await.expect("open");
         }
@@ -61,7 +70,10 @@ pub async fn run() {
     }
     claiming.await.expect("claimer");
     let took = started.elapsed();
-    println!("control layer: {done} in {took:.2?}: {:.0}/s", rate(i64::try_from(done).expect("fits"), took));
+    println!(
+        "control layer: {done} in {took:.2?}: {:.0}/s",
+        rate(i64::try_from(done).expect("fits"), took)
+    );
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]

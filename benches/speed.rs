@@ -3,7 +3,8 @@
 mod control_layer;
 
 fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let chosen = |name: &str| wanted.is_empty() || wanted.iter().any(|word| word == name);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
