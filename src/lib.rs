@@ -2,6 +2,7 @@
 //!
 //! Read the modules in this order; each may use only those above it (`tests/tidy.rs` holds it).
 
+pub mod artifacts;
 pub mod canonical;
 pub mod config;
 pub mod control;
