@@ -4,4 +4,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install.sh build
 . scripts/stack/export.sh
-exec cargo bench --locked -- "$@"
+exec cargo bench --locked --bench '*' -- "$@"
