@@ -1,0 +1,47 @@
+//! `finaz cas gc`
+
+use finaz::config;
+use finaz::control::cas;
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::ui::Exit;
+
+/// Remove artifacts that no name, run or publication needs any more
+#[derive(Debug, clap::Args)]
+pub(crate) struct GcArgs {
+    /// Keep what was written or used within this time
+    #[arg(long, value_name = "SEC", default_value = "86400")]
+    min_age_sec: String,
+    /// Say what would be removed and remove nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// None: for a store that nothing else is using; the default keeps clear of runs not yet published.
+const MIN_AGE_SEC_MIN: f64 = 0.0;
+/// A hundred years.
+const MIN_AGE_SEC_MAX: f64 = 3.2e9;
+
+pub(crate) async fn run(cx: &mut Context<'_>, args: GcArgs) -> Result<Exit, Failure> {
+    let min_age =
+        config::seconds("--min-age-sec", &args.min_age_sec, MIN_AGE_SEC_MIN, MIN_AGE_SEC_MAX)?;
+    let report =
+        cx.blocking(move |control, _| cas::gc(control, min_age, args.dry_run)).await?;
+    cx.ui.report(&report, |page| {
+        page.pairs(&[
+            ("kept", report.kept.to_string()),
+            ("young", report.young.to_string()),
+            ("removed", report.removed.to_string()),
+            ("bytes", report.removed_bytes.to_string()),
+            ("packs written", report.packs_written.to_string()),
+            ("packs removed", report.packs_removed.to_string()),
+            ("temporary", report.temporary_removed.to_string()),
+            ("damaged packs", report.damaged.len().to_string()),
+        ]);
+        if report.dry_run {
+            page.line("nothing was removed: this was a dry run");
+        }
+    });
+    Ok(Exit::Done)
+}
