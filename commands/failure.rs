@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use finaz::config::scrub;
-use finaz::control::{Error, StoreError};
+use finaz::control::{ArtifactsError, Error, StoreError};
 use finaz::invalid::Invalid;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -87,6 +87,7 @@ impl From<Error> for Failure {
             Error::Invalid(invalid) => invalid.into(),
             Error::Unset { code, hint, .. } => Self::new(2, code, said, hint),
             Error::Store(error) => error.into(),
+            Error::Artifacts(error) => error.into(),
             Error::IdempotencyConflict { key, body_hash, other_hash } => {
                 let hint = "use another key for another request, or repeat the first one";
                 Self::new(1, "IDEMPOTENCY_CONFLICT", said, hint).with(json!({
@@ -215,5 +216,57 @@ impl From<clap::Error> for Failure {
             .map(str::trim)
             .collect();
         Self::usage(message, tips.join("; ").replace("For more information, try", "try"))
+    }
+}
+
+impl From<ArtifactsError> for Failure {
+    fn from(error: ArtifactsError) -> Self {
+        let said = error.to_string();
+        let damaged = "restore it from a backup, or compute it anew; see `finaz cas verify`";
+        match error {
+            ArtifactsError::Name(invalid) => invalid.into(),
+            ArtifactsError::Missing { hash, .. } => {
+                let hint = "is FINAZ_ARTIFACTS the store that it was written to?";
+                Self::new(1, "ARTIFACT_MISSING", said, hint).with(json!({"hash": hash}))
+            }
+            ArtifactsError::Corrupt { hash, place, .. } => {
+                let more = json!({"hash": hash, "place": place});
+                Self::new(1, "ARTIFACT_CORRUPT", said, damaged).with(more)
+            }
+            ArtifactsError::PackCorrupt { place, .. }
+            | ArtifactsError::RecordCorrupt { place, .. } => {
+                Self::new(1, "ARTIFACT_CORRUPT", said, damaged).with(json!({"place": place}))
+            }
+            ArtifactsError::DiskFull { place, .. } => {
+                let hint = "free space, or name another folder by FINAZ_ARTIFACTS; then repeat it";
+                Self::new(1, "DISK_FULL", said, hint).with(json!({"place": place}))
+            }
+            ArtifactsError::FsyncFailed { place, .. } => {
+                let hint = "check the disk; what was acknowledged before is safe";
+                Self::new(1, "FSYNC_FAILED", said, hint).with(json!({"place": place}))
+            }
+            ArtifactsError::LabelTaken { name, held, offered } => {
+                let hint = "use another name, or --replace";
+                Self::new(1, "NAME_TAKEN", said, hint).with(json!({
+                    "name": name, "held": held.hash, "offered": offered.hash
+                }))
+            }
+            ArtifactsError::FenceRegression { lease, held, offered } => {
+                let hint = "if a backup was restored on purpose, run \
+                            `finaz lease new-epoch NAME --reason TEXT`";
+                Self::new(1, "FENCE_REGRESSION", said, hint).with(json!({
+                    "name": lease, "epoch": offered.0, "fence": offered.1,
+                    "known_epoch": held.0, "known_fence": held.1
+                }))
+            }
+            ArtifactsError::Layout { place, .. } => {
+                let hint = "name the folder of an artifact store by FINAZ_ARTIFACTS";
+                Self::new(2, "ARTIFACTS_LAYOUT", said, hint).with(json!({"place": place}))
+            }
+            ArtifactsError::Io { place, .. } => {
+                let hint = "check that the folder is there and yours";
+                Self::new(1, "ARTIFACTS_IO", said, hint).with(json!({"place": place}))
+            }
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The `finaz` command: parse, dispatch, report. Nothing is decided here.
 
+mod cas;
 mod completions;
 mod context;
 mod db;
@@ -61,6 +62,8 @@ enum Work {
     #[command(subcommand)]
     Refused(refused::RefusedCommand),
     #[command(subcommand)]
+    Cas(cas::CasCommand),
+    #[command(subcommand)]
     Db(db::DbCommand),
     Doctor(doctor::DoctorArgs),
 }
@@ -115,6 +118,7 @@ async fn dispatch(cx: &mut Context<'_>, work: Work) -> Result<Exit, Failure> {
         Work::Lease(command) => lease::run(cx, command).await,
         Work::Outbox(command) => outbox::run(cx, command).await,
         Work::Refused(command) => refused::run(cx, command).await,
+        Work::Cas(command) => cas::run(cx, command).await,
         Work::Db(command) => db::run(cx, command).await,
         Work::Doctor(args) => doctor::run(cx, args).await,
     }

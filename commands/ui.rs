@@ -31,7 +31,8 @@ pub(crate) enum Exit {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Unit {
     Bytes,
-    Items,
+    /// Without knowing how many there are.
+    Blobs,
 }
 
 #[derive(Debug)]
@@ -125,7 +126,7 @@ impl Ui {
         );
         let template = match unit {
             Unit::Bytes => "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-            Unit::Items => "{msg} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}",
+            Unit::Blobs => "{spinner} {msg} {human_pos} {per_sec}",
         };
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);

@@ -16,7 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rules", &["canonical", "ids", "invalid"]),
     // the machine it runs on
     ("config", &["invalid"]),
-    ("artifacts", &["ids", "invalid"]),
+    ("artifacts", &["canonical", "ids", "invalid"]),
     // what is computed
     ("flow", &["canonical", "ids", "invalid", "nodes"]),
     ("snapshot", &["artifacts", "canonical", "ids", "invalid"]),

@@ -26,8 +26,7 @@ const MIN_AGE_SEC_MAX: f64 = 3.2e9;
 pub(crate) async fn run(cx: &mut Context<'_>, args: GcArgs) -> Result<Exit, Failure> {
     let min_age =
         config::seconds("--min-age-sec", &args.min_age_sec, MIN_AGE_SEC_MIN, MIN_AGE_SEC_MAX)?;
-    let report =
-        cx.blocking(move |control, _| cas::gc(control, min_age, args.dry_run)).await?;
+    let report = cx.blocking(move |control, _| cas::gc(control, min_age, args.dry_run)).await?;
     cx.ui.report(&report, |page| {
         page.pairs(&[
             ("kept", report.kept.to_string()),

@@ -1,6 +1,7 @@
 //! Carries out what the rules decide: one file a verb, each a function that returns a plain report.
 
 // pub mod admit;
+pub mod cas;
 pub mod db;
 pub mod doctor;
 pub mod evidence;
@@ -11,9 +12,11 @@ pub mod runs;
 
 use std::sync::OnceLock;
 
+pub use crate::artifacts::Error as ArtifactsError;
 pub use crate::store::Error as StoreError;
 pub use refusal::Error;
 
+use crate::artifacts::Artifacts;
 use crate::config::Settings;
 use crate::store::{Connect, Limits, Store};
 
@@ -21,13 +24,29 @@ use crate::store::{Connect, Limits, Store};
 #[derive(Debug)]
 pub struct Control {
     pub settings: Settings,
+    artifacts: OnceLock<Artifacts>,
     store: OnceLock<Store>,
 }
 
 impl Control {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings, store: OnceLock::new() }
+        Self { settings, artifacts: OnceLock::new(), store: OnceLock::new() }
+    }
+
+    /// The artifact store, made if it is not there.
+    fn artifacts(&self) -> Result<&Artifacts, Error> {
+        if let Some(artifacts) = self.artifacts.get() {
+            return Ok(artifacts);
+        }
+        let artifacts = Artifacts::open(&self.settings.artifacts)?;
+        Ok(self.artifacts.get_or_init(|| artifacts))
+    }
+
+    /// The artifact store if it is there: a question makes none.
+    fn existing_artifacts(&self) -> Result<Option<&Artifacts>, Error> {
+        let there = self.artifacts.get().is_some() || self.settings.artifacts.exists();
+        if there { self.artifacts().map(Some) } else { Ok(None) }
     }
 
     /// The database, or a refusal that says which setting is missing.

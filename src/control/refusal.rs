@@ -1,5 +1,6 @@
 //! The one error that a verb can end with. What words, code, hint and exit status it gets is `commands/failure.rs`.
 
+use crate::artifacts;
 use crate::ids::{Hash, Owner};
 use crate::invalid::Invalid;
 use crate::store;
@@ -14,6 +15,8 @@ pub enum Error {
     Unset { code: &'static str, what: &'static str, hint: &'static str },
     #[error(transparent)]
     Store(#[from] store::Error),
+    #[error(transparent)]
+    Artifacts(#[from] artifacts::Error),
     /// The same key was used with another body.
     #[error("the idempotency key {key:?} was used with another request")]
     IdempotencyConflict { key: String, body_hash: Hash, other_hash: Hash },

@@ -170,7 +170,8 @@ fn a_config_with_a_password_that_others_can_read_is_warned_about() {
 #[test]
 fn logs_and_errors_are_json_lines_when_asked_for() {
     let place = Place::new();
-    let environment = [("FINAZ_XYZZY", "x"), ("FINAZ_PG_URL", "postgres://u:hunter2@127.0.0.1:1/d")];
+    let environment =
+        [("FINAZ_XYZZY", "x"), ("FINAZ_PG_URL", "postgres://u:hunter2@127.0.0.1:1/d")];
     let args = ["db", "status", "--log-format", "json", "--log-level", "debug"];
     let run = place.finaz_with(&environment, &args).exits(75);
     assert!(!run.err.is_empty());
