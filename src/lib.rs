@@ -11,3 +11,4 @@ pub mod invalid;
 pub mod nodes;
 pub mod rules;
 pub mod store;
+pub mod warehouse;

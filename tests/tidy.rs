@@ -20,7 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // what is computed
     ("flow", &["canonical", "ids", "invalid", "nodes"]),
     ("snapshot", &["artifacts", "canonical", "ids", "invalid"]),
-    ("export", &["flow", "ids", "invalid"]),
+    ("export", &["canonical", "flow", "ids", "invalid"]),
     // the services: never each other
     ("store", &["config", "ids", "invalid", "rules"]),
     ("warehouse", &["config", "flow", "ids", "invalid"]),
@@ -53,6 +53,7 @@ const HOME: &[(&str, &[&str])] = &[
     ("deadpool_postgres::", &["src/store"]),
     ("tokio_postgres_rustls::", &["src/store"]),
     ("clickhouse::", &["src/warehouse"]),
+    ("url::", &["src/warehouse"]),
     ("hyper_util::", &["src/warehouse"]),
     ("hyper_rustls::", &["src/warehouse"]),
     ("parquet::", &["src/snapshot", "src/export"]),

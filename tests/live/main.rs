@@ -3,3 +3,18 @@
 
 mod instance;
 mod stack;
+mod warehouse;
+
+/// The value of an environment variable, such as a server's URL. `None`, with a line, where it is not set; a failure
+/// where live tests are required.
+#[expect(clippy::disallowed_methods, reason = "a test has no config.rs")]
+#[expect(clippy::print_stdout, reason = "the line that says a test was skipped")]
+fn setting(name: &str) -> Option<String> {
+    if let Ok(value) = std::env::var(name) {
+        return Some(value);
+    }
+    let required = std::env::var("FINAZ_LIVE").is_ok_and(|live| live == "required");
+    assert!(!required, "FINAZ_LIVE=required, but {name} is not set");
+    println!("skipped: {name} is not set, see `make test`");
+    None
+}
