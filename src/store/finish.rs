@@ -86,25 +86,6 @@ impl Store {
         .await
     }
 
-    /// Of runs that a publication left out, those that are still this claim's and asked to be cancelled.
-    pub async fn cancel_requested(
-        &self,
-        claim: &Claim,
-        run_nos: &[i64],
-    ) -> Result<Vec<i64>, Error> {
-        let client = self.client().await?;
-        let rows = client
-            .query(
-                "SELECT run_no FROM finaz.api_runs
-                 WHERE run_no = ANY ($1) AND lease_no = $2 AND state = 'RUNNING'
-                   AND cancel_requested_at IS NOT NULL",
-                &[&run_nos, &claim.lease_no],
-            )
-            .await
-            .map_err(|error| self.error(&error))?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
-    }
-
     /// Releases the lease if it is still ours: expires it, leaves the fence. What ran under it and did not end
     /// is the sweep's.
     pub async fn close(&self, claim: &Claim) -> Result<(), Error> {

@@ -14,7 +14,8 @@ pub(super) const LOCK_LEASE: &str = "
         SELECT owner, fence, closed, expires_at FROM finaz.leases WHERE lease_no = $1 FOR UPDATE
     ) SELECT owner = $2 AND fence = $3 AND NOT closed AND expires_at > clock_timestamp() FROM l";
 
-/// Publishes those runs of the set that are still ours; what it does not return is stale, cancelled or gone.
+/// Publishes those runs of the set that are still ours, cancels those of them that were asked to: the last safe
+/// boundary. What it does not return is stale.
 /// Runs behind LOCK_LEASE in the same transaction. A publication that is there already is an error here (the
 /// key is unique), never an overwrite and never ignored.
 const PUBLISH: &str = "
@@ -22,16 +23,17 @@ const PUBLISH: &str = "
         SELECT lease_no, epoch FROM finaz.leases
         WHERE lease_no = $1 AND owner = $2 AND fence = $3 AND NOT closed AND expires_at > clock_timestamp()
     ), u AS (
-        UPDATE finaz.api_runs AS r SET state = 'SUCCEEDED', run_revision = r.run_revision + 1,
+        UPDATE finaz.api_runs AS r SET run_revision = r.run_revision + 1,
+               state = CASE WHEN r.cancel_requested_at IS NULL THEN 'SUCCEEDED' ELSE 'CANCELLED' END,
                finished_at = clock_timestamp(), error = NULL
         FROM v, unnest($4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[], $8::bigint[])
                 AS i (run_no, fence, ref, values_hash, rows)
         WHERE r.run_no = i.run_no AND r.lease_no = v.lease_no AND r.fence = i.fence
-          AND r.state = 'RUNNING' AND r.cancel_requested_at IS NULL
-        RETURNING r.run_no, r.event_id, r.run_id, v.epoch, i.fence, i.ref, i.values_hash, i.rows
+          AND r.state = 'RUNNING'
+        RETURNING r.run_no, r.event_id, r.run_id, r.state, v.epoch, i.fence, i.ref, i.values_hash, i.rows
     ), p AS (
         INSERT INTO finaz.publications (run_no, epoch, fence, rows, ref, values_hash, run_id)
-        SELECT run_no, epoch, fence, rows, ref, values_hash, run_id FROM u
+        SELECT run_no, epoch, fence, rows, ref, values_hash, run_id FROM u WHERE state = 'SUCCEEDED'
     ), o AS (
         UPDATE finaz.outbox AS o SET delivered_at = clock_timestamp() FROM u WHERE o.id = u.event_id
     ), d AS (
@@ -39,7 +41,7 @@ const PUBLISH: &str = "
                expires_at = CASE WHEN $9 THEN clock_timestamp() ELSE l.expires_at END
         FROM v WHERE l.lease_no = v.lease_no
     )
-    SELECT run_no FROM u";
+    SELECT run_no, state = 'SUCCEEDED' FROM u";
 
 /// A computed run, ready to be published.
 #[derive(Clone, Debug)]
@@ -57,7 +59,9 @@ pub struct RunResult {
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     pub published: Vec<i64>,
-    /// Not ours any more, or cancelled meanwhile.
+    /// Ours, but somebody asked to cancel before this commit.
+    pub cancelled: Vec<i64>,
+    /// Not ours any more.
     pub left: Vec<i64>,
 }
 
@@ -78,15 +82,16 @@ impl Store {
         loop {
             tries += 1;
             match self.bounded(self.publish_once(claim, results, staged, last)).await {
-                Ok(published) => return Ok(sort_out(results, published)),
+                Ok(ended) => return Ok(sort_out(results, &ended)),
                 Err(Error::Statement { sqlstate, .. }) if sqlstate == "23505" => {
                     self.settle_conflict(results).await?;
-                    return Ok(sort_out(results, Vec::new()));
+                    return Ok(sort_out(results, &[]));
                 }
                 Err(error) if error.is_away() && tries < SETTLE_MAX => {
                     match self.published_among(results).await {
                         Ok(done) if done.len() == results.len() => {
-                            return Ok(sort_out(results, done));
+                            let done: Vec<_> = done.into_iter().map(|run_no| (run_no, true)).collect();
+                            return Ok(sort_out(results, &done));
                         }
                         // Nothing of a transaction or all of it: what is there was published before.
                         Ok(_) => {}
@@ -107,7 +112,7 @@ impl Store {
         results: &[RunResult],
         staged: f64,
         last: bool,
-    ) -> Result<Vec<i64>, Error> {
+    ) -> Result<Vec<(i64, bool)>, Error> {
         let run_nos: Vec<i64> = results.iter().map(|result| result.run_no).collect();
         let fences: Vec<i64> = results.iter().map(|result| result.fence).collect();
         let blobs: Vec<&[u8]> = results.iter().map(|result| &result.blob.as_bytes()[..]).collect();
@@ -143,7 +148,7 @@ impl Store {
         locked.map_err(|error| self.error(&error))?;
         let published = published.map_err(|error| self.commit_error(&error))?;
         committed.map_err(|error| self.commit_error(&error))?;
-        Ok(published.iter().map(|row| row.get(0)).collect())
+        Ok(published.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
     /// Those of the set that are published with the very content; other content is a conflict.
@@ -184,8 +189,13 @@ impl Store {
     }
 }
 
-fn sort_out(results: &[RunResult], published: Vec<i64>) -> Published {
-    let done: std::collections::HashSet<i64> = published.iter().copied().collect();
-    let left = results.iter().map(|result| result.run_no).filter(|no| !done.contains(no)).collect();
-    Published { published, left }
+fn sort_out(results: &[RunResult], ended: &[(i64, bool)]) -> Published {
+    let (published, cancelled): (Vec<_>, Vec<_>) = ended.iter().partition(|(_, published)| *published);
+    let numbers = |ended: Vec<(i64, bool)>| ended.into_iter().map(|(run_no, _)| run_no).collect();
+    let known: std::collections::HashSet<i64> = ended.iter().map(|(run_no, _)| *run_no).collect();
+    Published {
+        published: numbers(published),
+        cancelled: numbers(cancelled),
+        left: results.iter().map(|result| result.run_no).filter(|no| !known.contains(no)).collect(),
+    }
 }
