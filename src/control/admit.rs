@@ -56,7 +56,7 @@ pub struct AdmitConflict {
 pub async fn admit(control: &Control, request: &AdmitRequest) -> Result<Admitted, Error> {
     let (request, _) = resolve(control, request)?;
     let store = control.ready_store().await?;
-    let admitted = admit_one(store, &request).await?;
+    let admitted = admit_one(store, &request, true).await?;
     Ok(Admitted {
         run_id: admitted.run_id,
         body_hash: request.body_hash,
@@ -93,15 +93,16 @@ pub(super) fn resolve(
     Ok((request, flow))
 }
 
-/// Admits one resolved request; a used key with another body is a refusal.
+/// Admits one resolved request and wakes a worker if asked; a used key with another body is a refusal.
 pub(super) async fn admit_one(
     store: &Store,
     request: &Request,
+    wake: bool,
 ) -> Result<crate::store::Admitted, Error> {
     let mut verdicts = store.admit(std::slice::from_ref(request)).await?;
     match verdicts.pop().expect("a verdict for each request") {
         Verdict::Admitted(admitted) => {
-            if admitted.created {
+            if admitted.created && wake {
                 ring(store).await;
             }
             Ok(admitted)

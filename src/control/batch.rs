@@ -13,7 +13,7 @@ use crate::artifacts::{self, Artifacts};
 use crate::flow::{self, FeatureBatch, Flow};
 use crate::ids::Hash;
 use crate::store::{Claim, ClaimedRun, Ended, RunResult, Store};
-use crate::warehouse::{self, Series, StagedRun, Warehouse};
+use crate::warehouse::{Series, StagedRun, Warehouse};
 
 /// Snapshots up to this many bytes are kept in memory while runs over them come in.
 const SNAPSHOT_KEPT_BYTES_MAX: u64 = 32 << 20;
@@ -372,9 +372,4 @@ fn at_fault(error: artifacts::Error) -> Unable {
         artifacts::Error::Corrupt { .. } => Unable::Run(format!("ARTIFACT_CORRUPT: {error}")),
         other => Unable::Machine(other),
     }
-}
-
-/// Whether a warehouse error means that the service is away.
-pub(super) fn warehouse_away(error: &warehouse::Error) -> bool {
-    error.is_away()
 }

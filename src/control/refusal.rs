@@ -3,7 +3,7 @@
 use crate::artifacts;
 use crate::ids::{Hash, Owner};
 use crate::invalid::Invalid;
-use crate::store;
+use crate::{store, warehouse};
 
 /// Why a verb did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +17,8 @@ pub enum Error {
     Store(#[from] store::Error),
     #[error(transparent)]
     Artifacts(#[from] artifacts::Error),
+    #[error(transparent)]
+    Warehouse(#[from] warehouse::Error),
     /// The same key was used with another body.
     #[error("the idempotency key {key:?} was used with another request")]
     IdempotencyConflict { key: String, body_hash: Hash, other_hash: Hash },
@@ -51,7 +53,23 @@ pub enum Error {
     /// Not finished within the time that the caller gave.
     #[error("run {run_id} is still {state}")]
     StillRunning { run_id: String, state: String },
+    /// A bug of ours, in the work of a batch: its lease runs out, its runs are the sweep's.
+    #[error("a batch panicked: {what}")]
+    Panicked { what: String },
     /// SIGINT or SIGTERM, after a clean stop.
     #[error("stopped by signal {signal}")]
     Interrupted { signal: i32 },
+}
+
+impl Error {
+    /// Whether the same request may succeed later, with nobody doing anything wrong.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_away(),
+            Self::Warehouse(error) => error.is_away(),
+            Self::Artifacts(error) => matches!(error, artifacts::Error::DiskFull { .. }),
+            _ => false,
+        }
+    }
 }

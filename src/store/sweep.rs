@@ -5,6 +5,8 @@
 use super::{Error, Store};
 use crate::rules::run::{Orphan, orphan};
 
+/// Runs that a periodic look at events covers; the first covers all.
+const MEND_NEWEST: i64 = 100_000;
 /// Leases looked at in one transaction.
 const LEASES_MAX: i64 = 20;
 
@@ -119,12 +121,36 @@ impl Store {
         Ok((leases.len(), requeued.unsigned_abs(), poisoned.unsigned_abs()))
     }
 
-    /// Gives back the events of QUEUED runs from `floor` up that look taken.
-    pub async fn mend_events(&self, floor: i64) -> Result<u64, Error> {
+    /// Gives back the events of QUEUED runs from `floor` up that look taken; gives how many, and the floor of the
+    /// newest runs, where a look costs little.
+    pub async fn mend_events(&self, floor: i64) -> Result<(u64, i64), Error> {
         self.bounded(async {
             let client = self.client().await?;
-            client.execute(MEND, &[&floor]).await.map_err(|error| self.error(&error))
+            let mended =
+                client.execute(MEND, &[&floor]).await.map_err(|error| self.error(&error))?;
+            let newest: i64 = client
+                .query_one("SELECT last_value FROM finaz.run_no", &[])
+                .await
+                .map_err(|error| self.error(&error))?
+                .get(0);
+            Ok((mended, newest - MEND_NEWEST))
         })
         .await
+    }
+
+    /// Whether anything is queued, or held by anybody.
+    pub async fn has_work(&self) -> Result<bool, Error> {
+        let client = self.client().await?;
+        let row = client
+            .query_one(
+                "SELECT EXISTS (SELECT 1 FROM finaz.outbox WHERE NOT claimed AND suspect = 0)
+                     OR EXISTS (SELECT 1 FROM finaz.outbox WHERE NOT claimed AND suspect > 0)
+                     OR EXISTS (SELECT 1 FROM finaz.leases
+                                WHERE NOT closed AND (name LIKE 'batch/%' OR name LIKE 'run/%'))",
+                &[],
+            )
+            .await
+            .map_err(|error| self.error(&error))?;
+        Ok(row.get(0))
     }
 }

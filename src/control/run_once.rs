@@ -1,0 +1,150 @@
+//! One run in the foreground: admitted, claimed by us, carried to its publication.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::admit::{AdmitRequest, admit_one, resolve};
+use super::batch::{Gates, Rooms};
+use super::heart::Heart;
+use super::runs::find;
+use super::{Control, Error};
+use crate::flow::FeatureBatch;
+use crate::ids::{Hash, Owner};
+use crate::rules::run::State;
+use crate::store::RunRow;
+
+/// Values are shown up to this many rows.
+const VALUES_SHOWN_MAX: u64 = 1_000;
+/// How often we look at a run that somebody else is carrying.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A run that is over.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunOnce {
+    pub run_id: String,
+    pub state: String,
+    pub fence: i64,
+    pub run_revision: i64,
+    pub result: ResultView,
+    /// It was published before this command came.
+    pub already_done: bool,
+    /// `EQUAL` or `DIFFERS`, when the flow names a golden and ran over its own snapshot.
+    pub golden: Option<&'static str>,
+}
+
+/// A result, with its values when they are few.
+#[derive(Clone, Debug, Serialize)]
+pub struct ResultView {
+    /// The FeatureBatch in the artifact store.
+    #[serde(rename = "ref")]
+    pub blob: Hash,
+    pub values_hash: Hash,
+    pub rows: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub values: Option<Box<serde_json::value::RawValue>>,
+    pub series: Vec<SeriesView>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct SeriesView {
+    pub instrument: String,
+    pub node: String,
+    pub rows: u64,
+    pub values_hash: Hash,
+    /// The last value, for people: the indicator as it stands.
+    pub last: Option<f64>,
+}
+
+impl ResultView {
+    pub(super) fn of(blob: Hash, batch: &FeatureBatch) -> Self {
+        let values = (batch.rows() <= VALUES_SHOWN_MAX).then(|| {
+            let text = String::from_utf8(batch.values_bytes()).expect("FINAZ_JSON_V1 is UTF-8");
+            serde_json::value::RawValue::from_string(text).expect("FINAZ_JSON_V1 is JSON")
+        });
+        let series = batch
+            .series()
+            .map(|(series, _)| SeriesView {
+                instrument: series.instrument.clone(),
+                node: series.node.clone(),
+                rows: u64::try_from(series.values.len()).unwrap_or(u64::MAX),
+                values_hash: series.values_hash,
+                last: series.values.last().copied().filter(|value| value.is_finite()),
+            })
+            .collect();
+        Self { blob, values_hash: batch.values_hash, rows: batch.rows(), values, series }
+    }
+}
+
+/// Admits a run and carries it to its end here. One that is published already is shown as it is; one that
+/// somebody else is carrying is waited for.
+pub async fn run_once(control: &Control, request: &AdmitRequest) -> Result<RunOnce, Error> {
+    let (named, flow) = resolve(control, request)?;
+    let rooms = control.rooms().await?;
+    let admitted = admit_one(&rooms.store, &named, false).await?;
+    let already_done = admitted.state == State::Succeeded.name();
+    let row = if already_done {
+        find(control, &admitted.run_id).await?
+    } else {
+        carry(control, &rooms, admitted.run_no, &admitted.run_id).await?
+    };
+    match row.state.as_str() {
+        "FAILED" => Err(Error::RunFailed {
+            run_id: row.run_id,
+            error: row.error.unwrap_or_default(),
+        }),
+        "CANCELLED" => Err(Error::RunCancelled { run_id: row.run_id }),
+        _ => {
+            let own = request.snapshot.is_none();
+            report(&rooms, row, already_done, flow.flow.golden.filter(|_| own))
+        }
+    }
+}
+
+/// Claims the run and processes it, or waits for whoever has it; sweeps, so that a dead owner is not waited for.
+async fn carry(
+    control: &Control,
+    rooms: &Rooms,
+    run_no: i64,
+    run_id: &str,
+) -> Result<RunRow, Error> {
+    let owner = Owner::of_process(&control.settings.owner);
+    let ttl = control.settings.lease_ttl;
+    let heart = Heart::start(control.second_store()?, owner.clone(), ttl);
+    loop {
+        if let Some(claim) = rooms.store.claim_one(&owner, ttl, run_no).await? {
+            let kept = heart.keep(claim.lease_no);
+            rooms.process(&claim, &Gates::new()).await?;
+            drop(kept);
+        }
+        let row = find(control, run_id).await?;
+        if row.state.parse::<State>().is_ok_and(State::is_final) {
+            return Ok(row);
+        }
+        rooms.store.sweep_orphans().await?;
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn report(
+    rooms: &Rooms,
+    row: RunRow,
+    already_done: bool,
+    golden: Option<Hash>,
+) -> Result<RunOnce, Error> {
+    let Some((_, fence, blob, ..)) = row.publication else {
+        return Err(Error::NotPublished { run_id: row.run_id, state: row.state });
+    };
+    let bytes = rooms.artifacts.get(&blob)?;
+    let batch = FeatureBatch::from_blob(&bytes, &blob.to_string())?;
+    let golden = golden.map(|golden| if golden == batch.values_hash { "EQUAL" } else { "DIFFERS" });
+    Ok(RunOnce {
+        run_id: row.run_id,
+        state: row.state,
+        fence,
+        run_revision: row.run_revision,
+        result: ResultView::of(blob, &batch),
+        already_done,
+        golden,
+    })
+}
