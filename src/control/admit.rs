@@ -1,6 +1,5 @@
 //! Admission: one request, or a file of them in sets.
 
-use std::collections::HashMap;
 use std::io::BufRead;
 
 use serde::{Deserialize, Serialize};
@@ -54,7 +53,7 @@ pub struct AdmitConflict {
 
 /// Admits one request and wakes a worker.
 pub async fn admit(control: &Control, request: &AdmitRequest) -> Result<Admitted, Error> {
-    let (request, _) = resolve(control, request)?;
+    let request = resolve(control, request)?;
     let store = control.ready_store().await?;
     let admitted = admit_one(store, &request, true).await?;
     Ok(Admitted {
@@ -69,28 +68,16 @@ pub async fn admit(control: &Control, request: &AdmitRequest) -> Result<Admitted
 pub(super) fn resolve(
     control: &Control,
     request: &AdmitRequest,
-) -> Result<(Request, inputs::FlowInput), Error> {
-    let flow = inputs::flow(control, &request.flow)?;
-    let snapshot = match (&request.snapshot, &flow.flow.snapshot) {
-        (Some(named), _) => inputs::snapshot(control, named)?,
-        (None, Some(own)) => inputs::snapshot(control, own)?,
-        (None, None) => {
-            return Err(Error::Invalid(Invalid::new(
-                "SNAPSHOT_MISSING",
-                "--snapshot",
-                "the flow names no snapshot, and none was given",
-                "give --snapshot, or write source.snapshot in the flow",
-            )));
-        }
-    };
-    let request = Request::new(
+) -> Result<Request, Error> {
+    let (flow, snapshot) =
+        inputs::Inputs::new(control).pair(&request.flow, request.snapshot.as_deref())?;
+    Ok(Request::new(
         &request.principal,
         &request.operation,
         request.key.as_deref(),
-        flow.flow.hash,
+        flow,
         snapshot,
-    )?;
-    Ok((request, flow))
+    )?)
 }
 
 /// Admits one resolved request and wakes a worker if asked; a used key with another body is a refusal.
@@ -143,7 +130,7 @@ pub async fn admit_set(
 ) -> Result<AdmittedSet, Error> {
     let store = control.ready_store().await?;
     let mut done = AdmittedSet::default();
-    let mut names = Names { control, flows: HashMap::new(), snapshots: HashMap::new() };
+    let mut names = inputs::Inputs::new(control);
     let mut set: Vec<(u64, Request)> = Vec::with_capacity(SET_MAX);
     let mut text = Vec::new();
     for line in 1.. {
@@ -156,7 +143,7 @@ pub async fn admit_set(
             return Err(unreadable(&at(), "the line is longer than 64 KiB").into());
         }
         if text.iter().any(|byte| !byte.is_ascii_whitespace()) {
-            set.push((line, names.request(&text, &at(), defaults)?));
+            set.push((line, request_of(&mut names, &text, &at(), defaults)?));
         }
         if set.len() == SET_MAX || (read == 0 && !set.is_empty()) {
             admit_lines(store, &set, &mut done).await?;
@@ -204,52 +191,21 @@ fn unreadable(place: &str, what: &str) -> Invalid {
     )
 }
 
-/// What the lines name, looked up once a name.
-struct Names<'a> {
-    control: &'a Control,
-    flows: HashMap<String, (Hash, Option<String>)>,
-    snapshots: HashMap<String, Hash>,
-}
-
-impl Names<'_> {
-    fn request(
-        &mut self,
-        text: &[u8],
-        place: &str,
-        defaults: &AdmitRequest,
-    ) -> Result<Request, Error> {
-        let line: Line = serde_json::from_slice(text)
-            .map_err(|error| unreadable(place, &error.to_string()))?;
-        let (flow, own) = self.flow(&line.flow).map_err(|error| at(error, place))?;
-        let Some(named) = line.snapshot.as_deref().or(defaults.snapshot.as_deref()).or(own.as_deref())
-        else {
-            return Err(unreadable(place, "neither the line nor its flow names a snapshot").into());
-        };
-        let snapshot = self.snapshot(named).map_err(|error| at(error, place))?;
-        let principal = line.principal.as_deref().unwrap_or(&defaults.principal);
-        let operation = line.operation.as_deref().unwrap_or(&defaults.operation);
-        Request::new(principal, operation, line.key.as_deref(), flow, snapshot)
-            .map_err(|invalid| at(invalid.into(), place))
-    }
-
-    fn flow(&mut self, name: &str) -> Result<(Hash, Option<String>), Error> {
-        if let Some(known) = self.flows.get(name) {
-            return Ok(known.clone());
-        }
-        let flow = inputs::flow(self.control, name)?.flow;
-        let found = (flow.hash, flow.snapshot);
-        self.flows.insert(name.to_owned(), found.clone());
-        Ok(found)
-    }
-
-    fn snapshot(&mut self, name: &str) -> Result<Hash, Error> {
-        if let Some(known) = self.snapshots.get(name) {
-            return Ok(*known);
-        }
-        let found = inputs::snapshot(self.control, name)?;
-        self.snapshots.insert(name.to_owned(), found);
-        Ok(found)
-    }
+fn request_of(
+    names: &mut inputs::Inputs<'_>,
+    text: &[u8],
+    place: &str,
+    defaults: &AdmitRequest,
+) -> Result<Request, Error> {
+    let line: Line =
+        serde_json::from_slice(text).map_err(|error| unreadable(place, &error.to_string()))?;
+    let snapshot = line.snapshot.as_deref().or(defaults.snapshot.as_deref());
+    let (flow, snapshot) =
+        names.pair(&line.flow, snapshot).map_err(|error| at(error, place))?;
+    let principal = line.principal.as_deref().unwrap_or(&defaults.principal);
+    let operation = line.operation.as_deref().unwrap_or(&defaults.operation);
+    Request::new(principal, operation, line.key.as_deref(), flow, snapshot)
+        .map_err(|invalid| at(invalid.into(), place))
 }
 
 /// Puts the line in front of the place of a refusal.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Control, Error};
 use crate::ids::Owner;
 use crate::invalid::Invalid;
-use crate::rules::lease::{Grant, Refusal};
+use crate::rules::lease::{Grant, HighWater, Refusal};
 use crate::store::LeaseRow;
 
 /// Bytes of a lease's name.
@@ -76,11 +76,14 @@ pub async fn acquire(
         Some(token) => Owner::from_token(token),
         None => Owner::of_process(&control.settings.owner),
     };
-    let known = None;
+    let known = high_water(control, name)?;
     let (grant, row) = control.ready_store().await?.acquire(name, &owner, ttl, known).await?;
     match grant {
         Grant::Claim { epoch, fence } => {
-            let _: (i64, i64) = (epoch, fence);
+            if is_stream(name) {
+                // Durable before the first effect under it: a database restored from an older backup is then told.
+                control.artifacts()?.raise_fence_high_water(name, epoch, fence)?;
+            }
             Ok(one(row))
         }
         Grant::Renew => Ok(one(row)),
@@ -152,7 +155,7 @@ pub async fn new_epoch(
         None => None,
         Some(name) => {
             check_name(name)?;
-            None
+            high_water(control, name)?
         }
     };
     let store = control.ready_store().await?;
@@ -162,6 +165,19 @@ pub async fn new_epoch(
         None => Vec::new(),
     };
     Ok(EpochReport { leases, name: name.map(str::to_owned), epoch, reason: reason.to_owned() })
+}
+
+/// Leases whose fences are noted outside of the database too: those of streams, which write files.
+fn is_stream(name: &str) -> bool {
+    name.starts_with("stream/")
+}
+
+fn high_water(control: &Control, name: &str) -> Result<Option<HighWater>, Error> {
+    if !is_stream(name) {
+        return Ok(None);
+    }
+    let mark = control.artifacts()?.fence_high_water(name)?;
+    Ok(mark.map(|(epoch, fence)| HighWater { epoch, fence }))
 }
 
 fn refused(name: &str, yours: Owner, refusal: Refusal, row: Option<LeaseRow>) -> Error {

@@ -1,6 +1,7 @@
 //! Carries out what the rules decide: one file a verb, each a function that returns a plain report.
 
-// pub mod admit;
+pub mod admit;
+mod batch;
 pub mod cas;
 pub mod db;
 pub mod doctor;
@@ -8,9 +9,11 @@ pub mod evidence;
 mod heart;
 pub mod leases;
 mod refusal;
+pub mod run_once;
 pub mod runs;
+pub mod worker;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 pub use crate::artifacts::Error as ArtifactsError;
 pub use crate::store::Error as StoreError;
@@ -19,12 +22,13 @@ pub use refusal::Error;
 use crate::artifacts::Artifacts;
 use crate::config::Settings;
 use crate::store::{Connect, Limits, Store};
+use crate::warehouse::{self, Warehouse};
 
 /// What every verb works with. Opens a server when a verb first needs it, and none that it does not need.
 #[derive(Debug)]
 pub struct Control {
     pub settings: Settings,
-    artifacts: OnceLock<Artifacts>,
+    artifacts: OnceLock<Arc<Artifacts>>,
     store: OnceLock<Store>,
 }
 
@@ -35,18 +39,18 @@ impl Control {
     }
 
     /// The artifact store, made if it is not there.
-    fn artifacts(&self) -> Result<&Artifacts, Error> {
+    fn artifacts(&self) -> Result<&Arc<Artifacts>, Error> {
         if let Some(artifacts) = self.artifacts.get() {
             return Ok(artifacts);
         }
-        let artifacts = Artifacts::open(&self.settings.artifacts)?;
+        let artifacts = Arc::new(Artifacts::open(&self.settings.artifacts)?);
         Ok(self.artifacts.get_or_init(|| artifacts))
     }
 
     /// The artifact store if it is there: a question makes none.
     fn existing_artifacts(&self) -> Result<Option<&Artifacts>, Error> {
         let there = self.artifacts.get().is_some() || self.settings.artifacts.exists();
-        if there { self.artifacts().map(Some) } else { Ok(None) }
+        if there { self.artifacts().map(|artifacts| Some(&**artifacts)) } else { Ok(None) }
     }
 
     /// The database, or a refusal that says which setting is missing.
@@ -63,6 +67,38 @@ impl Control {
         let connect = Connect::new(url.expose(), limits, self.settings.allow_plaintext)?;
         let store = Store::new(connect)?;
         Ok(self.store.get_or_init(|| store))
+    }
+
+    /// Sessions of their own to the same database, for what must not wait for the work's.
+    fn second_store(&self) -> Result<Store, Error> {
+        Ok(self.store()?.with_own_pool()?)
+    }
+
+    /// ClickHouse, unless this setup has none; connects to nothing yet.
+    fn warehouse(&self) -> Result<Option<Warehouse>, Error> {
+        let url = match &self.settings.clickhouse_url {
+            Some(url) if !self.settings.warehouse_none => url,
+            Some(_) | None => return Ok(None),
+        };
+        let options = warehouse::Options {
+            ca: self.settings.tls_ca.clone(),
+            allow_plaintext: self.settings.allow_plaintext,
+            patience: self.settings.service_timeout,
+        };
+        Ok(Some(Warehouse::connect(url.expose(), &options)?))
+    }
+
+    /// All that a run passes through, checked: the schemas fit, and the server is one to entrust results to.
+    async fn rooms(&self) -> Result<batch::Rooms, Error> {
+        let store = self.ready_store().await?;
+        if let Some((check, what)) = store.health().await?.unsafe_for_work() {
+            return Err(Error::Store(crate::store::Error::Unsafe { check, what }));
+        }
+        let warehouse = self.warehouse()?;
+        if let Some(warehouse) = &warehouse {
+            warehouse.check().await?;
+        }
+        Ok(batch::Rooms::new(store.clone(), Arc::clone(self.artifacts()?), warehouse))
     }
 
     /// The database with the schema that this binary needs.

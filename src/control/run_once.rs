@@ -8,7 +8,7 @@ use super::admit::{AdmitRequest, admit_one, resolve};
 use super::batch::{Gates, Rooms};
 use super::heart::Heart;
 use super::runs::find;
-use super::{Control, Error};
+use super::{Control, Error, inputs};
 use crate::flow::FeatureBatch;
 use crate::ids::{Hash, Owner};
 use crate::rules::run::State;
@@ -79,7 +79,8 @@ impl ResultView {
 /// Admits a run and carries it to its end here. One that is published already is shown as it is; one that
 /// somebody else is carrying is waited for.
 pub async fn run_once(control: &Control, request: &AdmitRequest) -> Result<RunOnce, Error> {
-    let (named, flow) = resolve(control, request)?;
+    let named = resolve(control, request)?;
+    let golden = inputs::load_flow(control, &request.flow)?.golden;
     let rooms = control.rooms().await?;
     let admitted = admit_one(&rooms.store, &named, false).await?;
     let already_done = admitted.state == State::Succeeded.name();
@@ -96,7 +97,7 @@ pub async fn run_once(control: &Control, request: &AdmitRequest) -> Result<RunOn
         "CANCELLED" => Err(Error::RunCancelled { run_id: row.run_id }),
         _ => {
             let own = request.snapshot.is_none();
-            report(&rooms, row, already_done, flow.flow.golden.filter(|_| own))
+            report(&rooms, row, already_done, golden.filter(|_| own))
         }
     }
 }

@@ -129,6 +129,11 @@ impl Store {
         Ok(Self { pool: connect.pool()?, connect })
     }
 
+    /// The same database over sessions of its own.
+    pub fn with_own_pool(&self) -> Result<Self, Error> {
+        Self::new(self.connect.clone())
+    }
+
     /// `user@host:port/database`, for messages.
     #[must_use]
     pub fn place(&self) -> &str {
