@@ -13,7 +13,7 @@ use crate::artifacts::{self, Artifacts};
 use crate::flow::{self, FeatureBatch, Flow};
 use crate::ids::Hash;
 use crate::store::{Claim, ClaimedRun, Ended, RunResult, Store};
-use crate::warehouse::{Series, StagedRun, Warehouse};
+use crate::warehouse::{StagedRun, Warehouse};
 
 /// Snapshots up to this many bytes are kept in memory while runs over them come in.
 const SNAPSHOT_KEPT_BYTES_MAX: u64 = 32 << 20;
@@ -339,16 +339,7 @@ fn staged_runs<'a>(claim: &Claim, computed: &'a [Computed]) -> Vec<StagedRun<'a>
         run_id: &computed.run.run_id,
         epoch: claim.epoch,
         fence: computed.run.fence,
-        series: computed
-            .batch
-            .series()
-            .map(|(series, event_time)| Series {
-                instrument: &series.instrument,
-                node: &series.node,
-                event_time,
-                values: &series.values,
-            })
-            .collect(),
+        series: super::reconcile::series(&computed.batch),
     };
     computed.iter().map(staged).collect()
 }

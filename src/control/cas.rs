@@ -14,12 +14,22 @@ pub fn verify(control: &Control, progress: &dyn Fn(u64)) -> Result<VerifyReport,
     Ok(artifacts.verify(&|blobs, _bytes| progress(blobs))?)
 }
 
-/// Removes blobs that no label names and that nothing has touched for `min_age`.
-pub fn gc(control: &Control, min_age: Duration, dry_run: bool) -> Result<GcReport, Error> {
+/// Removes blobs that nobody names, no label and no run of the database, and that nothing has touched for `min_age`.
+/// A store that serves a database must not be cleaned without asking it; `labels_only` says that it serves none.
+pub async fn gc(
+    control: &Control,
+    min_age: Duration,
+    dry_run: bool,
+    labels_only: bool,
+) -> Result<GcReport, Error> {
     let Some(artifacts) = control.existing_artifacts()? else {
         return Ok(GcReport { dry_run, ..GcReport::default() });
     };
     let mut keep = HashSet::new();
+    if !labels_only {
+        // Before the labels are read: a blob that a run names later is younger than `min_age`.
+        keep.extend(control.ready_store().await?.named_blobs().await?);
+    }
     for kind in [Kind::Snapshot, Kind::Flow] {
         keep.extend(artifacts.labels(kind)?.iter().map(|(_, label)| label.hash));
     }

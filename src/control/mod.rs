@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod evidence;
 mod heart;
 pub mod leases;
+pub mod reconcile;
 mod refusal;
 pub mod run_once;
 pub mod runs;

@@ -65,6 +65,12 @@ const MEND: &str = "
     FROM c JOIN finaz.api_runs AS r ON r.event_id = c.id
     WHERE o.id = c.id AND r.state = 'QUEUED'";
 
+/// RUNNING, but its lease is closed or gone (somebody's hand): reopened, expired, so that the page finds it.
+const STRAY: &str = "
+    UPDATE finaz.leases AS l SET closed = false, expires_at = least(l.expires_at, clock_timestamp())
+    FROM finaz.api_runs AS r
+    WHERE r.state = 'RUNNING' AND r.run_no >= $1 AND l.lease_no = r.lease_no AND l.closed";
+
 impl Store {
     /// Returns the runs of expired leases to the queue, a page of leases at a time.
     pub async fn sweep_orphans(&self) -> Result<Swept, Error> {
@@ -126,6 +132,7 @@ impl Store {
     pub async fn mend_events(&self, floor: i64) -> Result<(u64, i64), Error> {
         self.bounded(async {
             let client = self.client().await?;
+            client.execute(STRAY, &[&floor]).await.map_err(|error| self.error(&error))?;
             let mended =
                 client.execute(MEND, &[&floor]).await.map_err(|error| self.error(&error))?;
             let newest: i64 = client
@@ -136,6 +143,23 @@ impl Store {
             Ok((mended, newest - MEND_NEWEST))
         })
         .await
+    }
+
+    /// What a sweep would find now: RUNNING runs without a live lease, and QUEUED ones whose event looks taken.
+    pub async fn sweep_preview(&self) -> Result<u64, Error> {
+        let client = self.client().await?;
+        let row = client
+            .query_one(
+                "SELECT (SELECT count(*) FROM finaz.api_runs AS r LEFT JOIN finaz.leases AS l USING (lease_no)
+                         WHERE r.state = 'RUNNING'
+                           AND (l.lease_no IS NULL OR l.closed OR l.expires_at <= clock_timestamp()))
+                      + (SELECT count(*) FROM finaz.api_runs AS r JOIN finaz.outbox AS o ON o.id = r.event_id
+                         WHERE r.state = 'QUEUED' AND (o.claimed OR o.delivered_at IS NOT NULL))",
+                &[],
+            )
+            .await
+            .map_err(|error| self.error(&error))?;
+        Ok(row.get::<_, i64>(0).unsigned_abs())
     }
 
     /// Whether anything is queued, or held by anybody.
