@@ -71,6 +71,14 @@ const STRAY: &str = "
     FROM finaz.api_runs AS r
     WHERE r.state = 'RUNNING' AND r.run_no >= $1 AND l.lease_no = r.lease_no AND l.closed";
 
+/// RUNNING under a lease that is not there any more: made anew, expired.
+const LOST: &str = "
+    INSERT INTO finaz.leases (lease_no, name, owner, fence, expires_at, run_nos)
+    SELECT r.lease_no, 'batch/' || r.lease_no, 'lost', 1, clock_timestamp(), array_agg(r.run_no)
+    FROM finaz.api_runs AS r LEFT JOIN finaz.leases AS l USING (lease_no)
+    WHERE r.state = 'RUNNING' AND r.run_no >= $1 AND l.lease_no IS NULL
+    GROUP BY r.lease_no ON CONFLICT DO NOTHING";
+
 impl Store {
     /// Returns the runs of expired leases to the queue, a page of leases at a time.
     pub async fn sweep_orphans(&self) -> Result<Swept, Error> {
@@ -132,6 +140,7 @@ impl Store {
     pub async fn mend_events(&self, floor: i64) -> Result<(u64, i64), Error> {
         self.bounded(async {
             let client = self.client().await?;
+            client.execute(LOST, &[&floor]).await.map_err(|error| self.error(&error))?;
             client.execute(STRAY, &[&floor]).await.map_err(|error| self.error(&error))?;
             let mended =
                 client.execute(MEND, &[&floor]).await.map_err(|error| self.error(&error))?;
