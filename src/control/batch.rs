@@ -250,7 +250,7 @@ impl Rooms {
             reader.into_inner().finish().map_err(at_fault)?;
             projection
         };
-        let projection = projection.map_err(|invalid| invalid_run(&invalid))?;
+        let projection = projection.map_err(unprojected)?;
         flow::compute(&flow, snapshot, &projection).map_err(|invalid| invalid_run(&invalid))
     }
 
@@ -350,6 +350,15 @@ fn lost(run_nos: impl Iterator<Item = i64>, kept: &[i64]) -> Vec<i64> {
 
 fn count(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+fn unprojected(error: flow::Error) -> Unable {
+    match error {
+        flow::Error::Invalid(invalid) => invalid_run(&invalid),
+        flow::Error::Io { place, source } => {
+            Unable::Machine(artifacts::Error::Io { place, source })
+        }
+    }
 }
 
 fn invalid_run(invalid: &crate::invalid::Invalid) -> Unable {

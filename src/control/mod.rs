@@ -7,6 +7,7 @@ pub mod db;
 pub mod doctor;
 pub mod evidence;
 mod heart;
+mod inputs;
 pub mod leases;
 pub mod reconcile;
 mod refusal;

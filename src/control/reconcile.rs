@@ -187,17 +187,21 @@ async fn check(
     Ok(())
 }
 
-/// The series of a result, as the warehouse takes them.
+/// The series of a result, each with the times of its instrument, as the warehouse takes them.
 pub(super) fn series(batch: &FeatureBatch) -> Vec<Series<'_>> {
-    batch
-        .series()
-        .map(|(series, event_time)| Series {
+    // Instrument by instrument, each with every node of the flow.
+    let nodes = batch.series.len() / batch.times.len().max(1);
+    let times = batch.times.iter().flat_map(|times| std::iter::repeat_n(times, nodes));
+    let mut paired = Vec::with_capacity(batch.series.len());
+    for (series, times) in batch.series.iter().zip(times) {
+        paired.push(Series {
             instrument: &series.instrument,
             node: &series.node,
-            event_time,
+            event_time: &times.event_time,
             values: &series.values,
-        })
-        .collect()
+        });
+    }
+    paired
 }
 
 /// The first place where rows and blob differ, to the bit.

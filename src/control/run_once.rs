@@ -59,12 +59,13 @@ pub struct SeriesView {
 impl ResultView {
     pub(super) fn of(blob: Hash, batch: &FeatureBatch) -> Self {
         let values = (batch.rows() <= VALUES_SHOWN_MAX).then(|| {
-            let text = String::from_utf8(batch.values_bytes()).expect("FINAZ_JSON_V1 is UTF-8");
+            let text = String::from_utf8(batch.values_bytes().to_vec()).expect("FINAZ_JSON_V1 is UTF-8");
             serde_json::value::RawValue::from_string(text).expect("FINAZ_JSON_V1 is JSON")
         });
         let series = batch
-            .series()
-            .map(|(series, _)| SeriesView {
+            .series
+            .iter()
+            .map(|series| SeriesView {
                 instrument: series.instrument.clone(),
                 node: series.node.clone(),
                 rows: u64::try_from(series.values.len()).unwrap_or(u64::MAX),
