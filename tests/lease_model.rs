@@ -260,7 +260,9 @@ impl Model for Protocol {
             Action::Backup if next.backup == (next.lease, next.visible) => return None,
             Action::Backup => next.backup = (next.lease, next.visible),
             Action::Restore => self.restore(&mut next),
-            Action::Acquire(_) | Action::Renew(_) | Action::Check(_) | Action::Lock(_) if blocked => {
+            Action::Acquire(_) | Action::Renew(_) | Action::Check(_) | Action::Lock(_)
+                if blocked =>
+            {
                 return None;
             }
             Action::Acquire(n) => {
@@ -282,7 +284,9 @@ impl Model for Protocol {
                 next.processes[usize::from(n)].step = Step::Locked;
                 next.processes[usize::from(n)].session = true;
             }
-            Action::Renew(n) | Action::Check(n) | Action::Lock(n) => refuse(&mut next, usize::from(n)),
+            Action::Renew(n) | Action::Check(n) | Action::Lock(n) => {
+                refuse(&mut next, usize::from(n))
+            }
             Action::Act(n) => self.act(&mut next, usize::from(n)),
             Action::Commit(n) => self.commit(&mut next, usize::from(n)),
             Action::Kill(n) => {

@@ -65,10 +65,7 @@ pub async fn admit(control: &Control, request: &AdmitRequest) -> Result<Admitted
 }
 
 /// Finds out what a request names; reads no database.
-pub(super) fn resolve(
-    control: &Control,
-    request: &AdmitRequest,
-) -> Result<Request, Error> {
+pub(super) fn resolve(control: &Control, request: &AdmitRequest) -> Result<Request, Error> {
     let (flow, snapshot) =
         inputs::Inputs::new(control).pair(&request.flow, request.snapshot.as_deref())?;
     Ok(Request::new(
@@ -200,8 +197,7 @@ fn request_of(
     let line: Line =
         serde_json::from_slice(text).map_err(|error| unreadable(place, &error.to_string()))?;
     let snapshot = line.snapshot.as_deref().or(defaults.snapshot.as_deref());
-    let (flow, snapshot) =
-        names.pair(&line.flow, snapshot).map_err(|error| at(error, place))?;
+    let (flow, snapshot) = names.pair(&line.flow, snapshot).map_err(|error| at(error, place))?;
     let principal = line.principal.as_deref().unwrap_or(&defaults.principal);
     let operation = line.operation.as_deref().unwrap_or(&defaults.operation);
     Request::new(principal, operation, line.key.as_deref(), flow, snapshot)
@@ -211,10 +207,9 @@ fn request_of(
 /// Puts the line in front of the place of a refusal.
 fn at(error: Error, place: &str) -> Error {
     match error {
-        Error::Invalid(invalid) => Error::Invalid(Invalid {
-            place: format!("{place}: {}", invalid.place),
-            ..invalid
-        }),
+        Error::Invalid(invalid) => {
+            Error::Invalid(Invalid { place: format!("{place}: {}", invalid.place), ..invalid })
+        }
         other => other,
     }
 }

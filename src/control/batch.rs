@@ -139,12 +139,7 @@ impl Rooms {
     }
 
     /// Ends runs of the claim without a result; gives how many were still ours.
-    async fn end(
-        &self,
-        claim: &Claim,
-        runs: &[ClaimedRun],
-        how: Ended,
-    ) -> Result<usize, Error> {
+    async fn end(&self, claim: &Claim, runs: &[ClaimedRun], how: Ended) -> Result<usize, Error> {
         if runs.is_empty() {
             return Ok(0);
         }
@@ -259,7 +254,8 @@ impl Rooms {
             return Ok(Arc::clone(known));
         }
         let bytes = self.artifacts.get(&hash).map_err(at_fault)?;
-        let flow = Flow::parse(&bytes, &hash.to_string()).map_err(|invalid| invalid_run(&invalid))?;
+        let flow =
+            Flow::parse(&bytes, &hash.to_string()).map_err(|invalid| invalid_run(&invalid))?;
         let flow = Arc::new(flow);
         let mut kept = self.kept();
         if kept.flows.len() >= FLOWS_KEPT_MAX {

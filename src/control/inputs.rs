@@ -192,9 +192,9 @@ fn check_snapshot(artifacts: &Artifacts, hash: &Hash, text: &str) -> Result<(), 
     })?;
     let event = canonical::parse(line.strip_suffix(b"\n").unwrap_or(&line), text);
     let is_event = match event {
-        Ok(canonical::Value::Map(fields)) => {
-            ["event_id", "event_time", "instrument", "seq"].iter().all(|key| fields.contains_key(*key))
-        }
+        Ok(canonical::Value::Map(fields)) => ["event_id", "event_time", "instrument", "seq"]
+            .iter()
+            .all(|key| fields.contains_key(*key)),
         Ok(_) | Err(_) => false,
     };
     if is_event { Ok(()) } else { Err(not_a(Kind::Snapshot, text)) }

@@ -104,7 +104,8 @@ async fn orphans(
 ) -> Result<(), Error> {
     let mut after: Option<StagedRef> = None;
     loop {
-        let page = warehouse.refs(after.as_ref(), u32::try_from(PAGE).expect("a page is small")).await?;
+        let page =
+            warehouse.refs(after.as_ref(), u32::try_from(PAGE).expect("a page is small")).await?;
         let Some(last) = page.last() else { return Ok(()) };
         after = Some(last.clone());
         let keys: Vec<(i64, i64, i64)> =
@@ -206,7 +207,8 @@ pub(super) fn series(batch: &FeatureBatch) -> Vec<Series<'_>> {
 
 /// The first place where rows and blob differ, to the bit.
 fn difference(batch: &FeatureBatch, staged: &[StagedSeries]) -> Option<String> {
-    let kept: Vec<_> = series(batch).into_iter().filter(|series| !series.values.is_empty()).collect();
+    let kept: Vec<_> =
+        series(batch).into_iter().filter(|series| !series.values.is_empty()).collect();
     if kept.len() != staged.len() {
         return Some(format!("{} series, the blob has {}", staged.len(), kept.len()));
     }

@@ -59,7 +59,8 @@ pub struct SeriesView {
 impl ResultView {
     pub(super) fn of(blob: Hash, batch: &FeatureBatch) -> Self {
         let values = (batch.rows() <= VALUES_SHOWN_MAX).then(|| {
-            let text = String::from_utf8(batch.values_bytes().to_vec()).expect("FINAZ_JSON_V1 is UTF-8");
+            let text =
+                String::from_utf8(batch.values_bytes().to_vec()).expect("FINAZ_JSON_V1 is UTF-8");
             serde_json::value::RawValue::from_string(text).expect("FINAZ_JSON_V1 is JSON")
         });
         let series = batch
@@ -91,10 +92,9 @@ pub async fn run_once(control: &Control, request: &AdmitRequest) -> Result<RunOn
         carry(control, &rooms, admitted.run_no, &admitted.run_id).await?
     };
     match row.state.as_str() {
-        "FAILED" => Err(Error::RunFailed {
-            run_id: row.run_id,
-            error: row.error.unwrap_or_default(),
-        }),
+        "FAILED" => {
+            Err(Error::RunFailed { run_id: row.run_id, error: row.error.unwrap_or_default() })
+        }
         "CANCELLED" => Err(Error::RunCancelled { run_id: row.run_id }),
         _ => {
             let own = request.snapshot.is_none();

@@ -126,10 +126,8 @@ pub async fn work(
         fatal: Mutex::new(None),
         failed: Notify::new(),
     });
-    let helpers = [
-        tokio::spawn(sweep(Arc::clone(&worker))),
-        tokio::spawn(listen(Arc::clone(&worker))),
-    ];
+    let helpers =
+        [tokio::spawn(sweep(Arc::clone(&worker))), tokio::spawn(listen(Arc::clone(&worker)))];
     let ended = supervise(&worker, stop).await;
     for helper in &helpers {
         helper.abort();

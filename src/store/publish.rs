@@ -90,7 +90,8 @@ impl Store {
                 Err(error) if error.is_away() && tries < SETTLE_MAX => {
                     match self.published_among(results).await {
                         Ok(done) if done.len() == results.len() => {
-                            let done: Vec<_> = done.into_iter().map(|run_no| (run_no, true)).collect();
+                            let done: Vec<_> =
+                                done.into_iter().map(|run_no| (run_no, true)).collect();
                             return Ok(sort_out(results, &done));
                         }
                         // Nothing of a transaction or all of it: what is there was published before.
@@ -190,7 +191,8 @@ impl Store {
 }
 
 fn sort_out(results: &[RunResult], ended: &[(i64, bool)]) -> Published {
-    let (published, cancelled): (Vec<_>, Vec<_>) = ended.iter().partition(|(_, published)| *published);
+    let (published, cancelled): (Vec<_>, Vec<_>) =
+        ended.iter().partition(|(_, published)| *published);
     let numbers = |ended: Vec<(i64, bool)>| ended.into_iter().map(|(run_no, _)| run_no).collect();
     let known: std::collections::HashSet<i64> = ended.iter().map(|(run_no, _)| *run_no).collect();
     Published {
