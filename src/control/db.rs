@@ -16,9 +16,12 @@ pub struct SchemaReport {
     pub checks: Vec<super::doctor::Check>,
 }
 
-/// Applies the missing migrations.
+/// Applies the missing migrations, here and in the warehouse if there is one.
 pub async fn migrate(control: &Control) -> Result<SchemaReport, Error> {
     let (before, schema) = control.store()?.migrate().await?;
+    if let Some(warehouse) = control.warehouse()? {
+        warehouse.migrate().await?;
+    }
     Ok(SchemaReport { schema, binary: schema, before, checks: vec![schema_check(schema, schema)] })
 }
 

@@ -53,8 +53,48 @@ pub async fn doctor(control: &Control) -> Result<DoctorReport, Error> {
         }
         Err(other) => return Err(other),
     }
+    checks.push(artifacts(control));
+    let (check, warehouse_away) = warehouse(control).await?;
+    checks.push(check);
+    away |= warehouse_away;
     let ok = checks.iter().all(|check| check.ok);
     Ok(DoctorReport { ok, away, checks })
+}
+
+/// The artifact store takes a blob and gives it back.
+fn artifacts(control: &Control) -> Check {
+    let place = control.settings.artifacts.display().to_string();
+    let tried = control.artifacts().and_then(|artifacts| {
+        let hash = artifacts.put(b"finaz doctor\n")?;
+        artifacts.get(&hash)?;
+        Ok(())
+    });
+    let (ok, seen) = match tried {
+        Ok(()) => (true, place),
+        Err(error) => (false, error.to_string()),
+    };
+    let hint = "make the folder writable for this user, or name another with FINAZ_ARTIFACTS";
+    Check::new("artifacts", ok, "a blob written and read back", seen, hint)
+}
+
+async fn warehouse(control: &Control) -> Result<(Check, bool), Error> {
+    let hint = "start ClickHouse, run `finaz db migrate`, or work without it: --warehouse none";
+    let Some(warehouse) = control.warehouse()? else {
+        // Legal, but whoever reads the rows in ClickHouse should know.
+        let seen = "none: results are in the artifact store alone".to_owned();
+        return Ok((Check::new("clickhouse", true, "reachable, or none", seen, hint), false));
+    };
+    Ok(match warehouse.check().await {
+        Ok(()) => {
+            (Check::new("clickhouse", true, "reachable, schema fits", "both".to_owned(), hint), false)
+        }
+        Err(error) => {
+            let away = error.is_away();
+            let check =
+                Check::new("clickhouse", false, "reachable, schema fits", error.to_string(), hint);
+            (check, away)
+        }
+    })
 }
 
 async fn database(control: &Control) -> Result<Vec<Check>, Error> {
