@@ -88,6 +88,12 @@ impl From<Error> for Failure {
             Error::Unset { code, hint, .. } => Self::new(2, code, said, hint),
             Error::Store(error) => error.into(),
             Error::Artifacts(error) => error.into(),
+            Error::Warehouse(error) => {
+                let exit = if error.is_away() { 75 } else { 1 };
+                let hint = "see `finaz doctor`; without ClickHouse: --warehouse none";
+                Self::new(exit, error.code(), said, hint)
+            }
+            Error::Panicked { .. } => Self::internal(&said),
             Error::IdempotencyConflict { key, body_hash, other_hash } => {
                 let hint = "use another key for another request, or repeat the first one";
                 Self::new(1, "IDEMPOTENCY_CONFLICT", said, hint).with(json!({

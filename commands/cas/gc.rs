@@ -16,6 +16,9 @@ pub(crate) struct GcArgs {
     /// Say what would be removed and remove nothing
     #[arg(long)]
     dry_run: bool,
+    /// Ask no database: for a store whose runs are all to be forgotten
+    #[arg(long)]
+    labels_only: bool,
 }
 
 /// None: for a store that nothing else is using; the default keeps clear of runs not yet published.
@@ -26,7 +29,7 @@ const MIN_AGE_SEC_MAX: f64 = 3.2e9;
 pub(crate) async fn run(cx: &mut Context<'_>, args: GcArgs) -> Result<Exit, Failure> {
     let min_age =
         config::seconds("--min-age-sec", &args.min_age_sec, MIN_AGE_SEC_MIN, MIN_AGE_SEC_MAX)?;
-    let report = cx.blocking(move |control, _| cas::gc(control, min_age, args.dry_run)).await?;
+    let report = cas::gc(&cx.control, min_age, args.dry_run, args.labels_only).await?;
     cx.ui.report(&report, |page| {
         page.pairs(&[
             ("kept", report.kept.to_string()),

@@ -4,7 +4,7 @@
 //! ours: every write asks the database.
 
 use std::collections::HashMap;
-use std::io::{BufReader, Cursor};
+use std::io::{BufReader, Cursor, Read as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use super::Error;
 use crate::artifacts::{self, Artifacts};
 use crate::flow::{self, FeatureBatch, Flow};
 use crate::ids::Hash;
-use crate::store::{Claim, ClaimedRun, Ended, RunResult, Store};
+use crate::store::{self, Claim, ClaimedRun, Ended, RunResult, Store};
 use crate::warehouse::{StagedRun, Warehouse};
 
 /// Snapshots up to this many bytes are kept in memory while runs over them come in.
@@ -122,6 +122,8 @@ impl Rooms {
         Ok(outcome)
     }
 
+    /// Publishes what was computed. A run that is published with another content already is FAILED and says so;
+    /// the others go on.
     async fn publish(
         &self,
         claim: &Claim,
@@ -129,13 +131,30 @@ impl Rooms {
         staged: Instant,
         outcome: &mut Outcome,
     ) -> Result<(), Error> {
-        let results: Vec<RunResult> = computed.iter().map(result).collect();
-        let done =
-            self.store.publish(claim, &results, staged.elapsed().as_secs_f64(), true).await?;
-        outcome.succeeded += count(done.published.len());
-        outcome.cancelled += count(done.cancelled.len());
-        outcome.stale += self.refuse(claim, "publication", &done.left).await?;
-        Ok(())
+        let mut results: Vec<RunResult> = computed.iter().map(result).collect();
+        loop {
+            let ago = staged.elapsed().as_secs_f64();
+            let conflict = match self.store.publish(claim, &results, ago, true).await {
+                Ok(done) => {
+                    outcome.succeeded += count(done.published.len());
+                    outcome.cancelled += count(done.cancelled.len());
+                    outcome.stale += self.refuse(claim, "publication", &done.left).await?;
+                    return Ok(());
+                }
+                Err(conflict @ store::Error::PublicationConflict { .. }) => conflict,
+                Err(error) => return Err(error.into()),
+            };
+            let said = format!("PUBLICATION_CONFLICT: {conflict}");
+            let store::Error::PublicationConflict { run_id, .. } = conflict else { continue };
+            let (other, rest): (Vec<_>, Vec<_>) =
+                results.into_iter().partition(|result| result.run_id == run_id);
+            let failed: Vec<_> = other
+                .iter()
+                .map(|result| (result.run_no, result.fence, Some(said.clone())))
+                .collect();
+            outcome.failed += count(self.store.finish(claim, &failed, Ended::Failed).await?.len());
+            results = rest;
+        }
     }
 
     /// Ends runs of the claim without a result; gives how many were still ours.
@@ -270,10 +289,16 @@ impl Rooms {
         if let Some(known) = self.kept().snapshots.get(&hash) {
             return Ok(Some(Arc::clone(known)));
         }
-        if self.artifacts.reader(&hash).map_err(at_fault)?.size() > SNAPSHOT_KEPT_BYTES_MAX {
+        let mut reader = self.artifacts.reader(&hash).map_err(at_fault)?;
+        if reader.size() > SNAPSHOT_KEPT_BYTES_MAX {
             return Ok(None);
         }
-        let body = Arc::new(self.artifacts.get(&hash).map_err(at_fault)?);
+        let mut body = Vec::with_capacity(usize::try_from(reader.size()).unwrap_or_default());
+        reader.read_to_end(&mut body).map_err(|source| {
+            Unable::Machine(artifacts::Error::Io { place: hash.to_string(), source })
+        })?;
+        reader.finish().map_err(at_fault)?;
+        let body = Arc::new(body);
         let mut kept = self.kept();
         if kept.bytes + body.len() > KEPT_BYTES_MAX {
             kept.snapshots.clear();

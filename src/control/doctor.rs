@@ -85,9 +85,10 @@ async fn warehouse(control: &Control) -> Result<(Check, bool), Error> {
         return Ok((Check::new("clickhouse", true, "reachable, or none", seen, hint), false));
     };
     Ok(match warehouse.check().await {
-        Ok(()) => {
-            (Check::new("clickhouse", true, "reachable, schema fits", "both".to_owned(), hint), false)
-        }
+        Ok(()) => (
+            Check::new("clickhouse", true, "reachable, schema fits", "both".to_owned(), hint),
+            false,
+        ),
         Err(error) => {
             let away = error.is_away();
             let check =

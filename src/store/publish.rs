@@ -43,6 +43,10 @@ const PUBLISH: &str = "
     )
     SELECT run_no, state = 'SUCCEEDED' FROM u";
 
+/// The end of the insert, and what it becomes when a publication with the same content is known to be there.
+const INSERTED: &str = "FROM u WHERE state = 'SUCCEEDED'\n";
+const KEPT: &str = "FROM u WHERE state = 'SUCCEEDED' ON CONFLICT (run_no) DO NOTHING\n";
+
 /// A computed run, ready to be published.
 #[derive(Clone, Debug)]
 pub struct RunResult {
@@ -78,14 +82,19 @@ impl Store {
         staged: f64,
         last: bool,
     ) -> Result<Published, Error> {
+        let mut statement = PUBLISH.to_owned();
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.bounded(self.publish_once(claim, results, staged, last)).await {
+            match self.bounded(self.publish_once(&statement, claim, results, (staged, last))).await
+            {
                 Ok(ended) => return Ok(sort_out(results, &ended)),
-                Err(Error::Statement { sqlstate, .. }) if sqlstate == "23505" => {
-                    self.settle_conflict(results).await?;
-                    return Ok(sort_out(results, &[]));
+                Err(Error::Statement { sqlstate, .. })
+                    if sqlstate == "23505" && tries < SETTLE_MAX =>
+                {
+                    // There already: other content is a conflict, the same is as good as ours.
+                    self.published_among(results).await?;
+                    statement = PUBLISH.replace(INSERTED, KEPT);
                 }
                 Err(error) if error.is_away() && tries < SETTLE_MAX => {
                     match self.published_among(results).await {
@@ -109,10 +118,10 @@ impl Store {
 
     async fn publish_once(
         &self,
+        publish: &str,
         claim: &Claim,
         results: &[RunResult],
-        staged: f64,
-        last: bool,
+        (staged, last): (f64, bool),
     ) -> Result<Vec<(i64, bool)>, Error> {
         let run_nos: Vec<i64> = results.iter().map(|result| result.run_no).collect();
         let fences: Vec<i64> = results.iter().map(|result| result.fence).collect();
@@ -121,7 +130,7 @@ impl Store {
             results.iter().map(|result| &result.values_hash.as_bytes()[..]).collect();
         let rows: Vec<i64> = results.iter().map(|result| result.rows).collect();
         let client = self.client().await?;
-        let statement = client.prepare_cached(PUBLISH).await.map_err(|error| self.error(&error))?;
+        let statement = client.prepare_cached(publish).await.map_err(|error| self.error(&error))?;
         let lock = client.prepare_cached(LOCK_LEASE).await.map_err(|error| self.error(&error))?;
         let owner = claim.owner.token();
         let lease: [&(dyn ToSql + Sync); 3] = [&claim.lease_no, &owner, &claim.fence];
@@ -181,12 +190,6 @@ impl Store {
             }
         }
         Ok(done)
-    }
-
-    /// A publication was there already: with other content that is a conflict; with the same it is somebody
-    /// else's doing, and the run is not ours any more.
-    async fn settle_conflict(&self, results: &[RunResult]) -> Result<(), Error> {
-        self.published_among(results).await.map(drop)
     }
 }
 
