@@ -17,7 +17,7 @@ use crate::ids::Hash;
 use crate::invalid::Invalid;
 
 pub use read::{Step, locate, parse, parse_line};
-pub use write::{write_f64, write_text};
+pub use write::{write_f64, write_i64, write_text};
 
 /// How deep lists and objects may nest, read or written: recursion stays far from the end of a stack.
 const DEPTH_MAX: usize = 128;

@@ -1,5 +1,7 @@
 //! Writing: digits from ryu, layout from CPython.
 
+use std::io::Write as _;
+
 use super::{DEPTH_MAX, Value};
 use crate::invalid::Invalid;
 
@@ -41,6 +43,11 @@ pub fn write_f64(x: f64, out: &mut Vec<u8>) {
     out.extend_from_slice(exponent);
 }
 
+/// Appends a whole number.
+pub fn write_i64(x: i64, out: &mut Vec<u8>) {
+    write!(out, "{x}").expect("a Vec takes every byte");
+}
+
 /// Appends `text` in quotes with the escapes that JSON demands and no other, as CPython's
 /// `json.dumps(ensure_ascii=False)` does.
 pub fn write_text(text: &str, out: &mut Vec<u8>) {
@@ -78,7 +85,7 @@ pub(super) fn value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<()
         Value::Null => out.extend_from_slice(b"null"),
         Value::Bool(true) => out.extend_from_slice(b"true"),
         Value::Bool(false) => out.extend_from_slice(b"false"),
-        Value::Int(x) => out.extend_from_slice(x.to_string().as_bytes()),
+        Value::Int(x) => write_i64(*x, out),
         Value::Uint(x) => out.extend_from_slice(x.to_string().as_bytes()),
         Value::Float(x) if x.is_finite() => write_f64(*x, out),
         Value::Float(x) => {

@@ -175,6 +175,6 @@ pub fn find(name: &str) -> Option<&'static Definition> {
 }
 
 /// The names of all nodes, sorted.
-pub fn names() -> impl Iterator<Item = &'static str> {
+pub fn names() -> impl Iterator<Item = &'static str> + Clone {
     NODES.iter().map(|node| node.name)
 }

@@ -1,0 +1,214 @@
+//! One line of a snapshot's body: the quick way for lines as the import writes them, the strict way
+//! for all others (escapes in a name, nested values, damage), which also says what is wrong.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::canonical::{self, Value};
+use crate::invalid::Invalid;
+
+/// What a line says about one of the fields that a flow reads.
+#[derive(Clone, Debug)]
+pub(super) enum Cell {
+    Absent,
+    /// The bytes of a scalar, not looked at yet: most lines may be of other instruments.
+    Raw(Range<usize>),
+    /// NaN for null.
+    Number(f64),
+    /// Something else, in words.
+    Other(&'static str),
+}
+
+/// What orders an event, and whose it is.
+#[derive(Debug)]
+pub(super) struct Head<'l> {
+    pub(super) event_time: i64,
+    pub(super) instrument: Cow<'l, str>,
+    pub(super) seq: u64,
+}
+
+impl Cell {
+    /// The number, NaN for null or a field that is not there; else what it is instead, in words.
+    pub(super) fn number(&self, line: &[u8]) -> Result<f64, &'static str> {
+        let raw = match self {
+            Self::Absent => return Ok(f64::NAN),
+            Self::Number(x) => return Ok(*x),
+            Self::Other(kind) => return Err(kind),
+            Self::Raw(range) => &line[range.clone()],
+        };
+        match raw[0] {
+            b'n' => Ok(f64::NAN),
+            b'"' => Err("a text"),
+            b't' | b'f' => Err("a truth value"),
+            _ => {
+                let text = std::str::from_utf8(raw).expect("the scanner took digits only");
+                let x = text.parse::<f64>().expect("and only as they form a number");
+                if x.is_finite() { Ok(x) } else { Err("a number that no 64-bit float can hold") }
+            }
+        }
+    }
+}
+
+/// Reads one line without its end. `fields` are those a flow reads, `cells` as many.
+///
+/// # Errors
+/// The line is no event in FINAZ_JSON_V1.
+pub(super) fn event<'l>(
+    line: &'l [u8],
+    fields: &[String],
+    cells: &mut [Cell],
+    at: (&str, u64),
+) -> Result<Head<'l>, Invalid> {
+    cells.fill(Cell::Absent);
+    if let Some(head) = quick(line, fields, cells) {
+        return Ok(head);
+    }
+    cells.fill(Cell::Absent);
+    strict(line, fields, cells, at)
+}
+
+fn quick<'l>(line: &'l [u8], fields: &[String], cells: &mut [Cell]) -> Option<Head<'l>> {
+    let (mut event_time, mut instrument, mut seq) = (None, None, None);
+    let mut last_key: &[u8] = b"";
+    let mut at = 0;
+    loop {
+        let separator = if at == 0 { b'{' } else { b',' };
+        if *line.get(at)? != separator || *line.get(at + 1)? != b'"' {
+            return None;
+        }
+        let key_end = text_end(line, at + 2)?;
+        let key = &line[at + 2..key_end];
+        // Sorted, as all of FINAZ_JSON_V1 is; so none comes twice.
+        if at > 0 && key <= last_key || *line.get(key_end + 1)? != b':' {
+            return None;
+        }
+        last_key = key;
+        let from = key_end + 2;
+        let end = scalar_end(line, from)?;
+        match key {
+            b"event_time" => event_time = Some(whole(&line[from..end])?),
+            b"seq" => seq = Some(u64::try_from(whole(&line[from..end])?).ok()?),
+            b"instrument" if line[from] == b'"' => instrument = Some(from + 1..end - 1),
+            _ => {}
+        }
+        if let Some(index) = fields.iter().position(|field| field.as_bytes() == key) {
+            cells[index] = Cell::Raw(from..end);
+        }
+        at = end;
+        if *line.get(at)? == b'}' {
+            break;
+        }
+    }
+    let instrument = std::str::from_utf8(&line[instrument?]).ok()?;
+    let head = Head { event_time: event_time?, instrument: instrument.into(), seq: seq? };
+    (at + 1 == line.len()).then_some(head)
+}
+
+/// Where the text that `from` is inside of is closed; `None` for one with escapes.
+#[inline]
+fn text_end(line: &[u8], from: usize) -> Option<usize> {
+    let stop = |byte: &u8| *byte == b'"' || *byte == b'\\' || *byte < 0x20;
+    let end = from + line.get(from..)?.iter().position(stop)?;
+    (line[end] == b'"').then_some(end)
+}
+
+/// The end of the text, number or word that starts at `from`.
+#[inline]
+fn scalar_end(line: &[u8], from: usize) -> Option<usize> {
+    match *line.get(from)? {
+        b'"' => text_end(line, from + 1).map(|end| end + 1),
+        b'n' => line[from..].starts_with(b"null").then_some(from + 4),
+        b't' => line[from..].starts_with(b"true").then_some(from + 4),
+        b'f' => line[from..].starts_with(b"false").then_some(from + 5),
+        _ => number_end(line, from),
+    }
+}
+
+#[inline]
+fn number_end(line: &[u8], from: usize) -> Option<usize> {
+    let digits = |from: usize| {
+        let rest = line.get(from..)?;
+        let length = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
+        (length > 0).then_some(from + length)
+    };
+    let first = from + usize::from(line[from] == b'-');
+    let mut at = digits(first)?;
+    if at - first > 18 || at - first > 1 && line[first] == b'0' {
+        return None;
+    }
+    if line.get(at) == Some(&b'.') {
+        at = digits(at + 1)?;
+    }
+    if line.get(at) == Some(&b'e') {
+        let sign = usize::from(matches!(line.get(at + 1), Some(b'-' | b'+')));
+        at = digits(at + 1 + sign)?;
+    }
+    Some(at)
+}
+
+/// A whole number of up to 18 digits.
+#[inline]
+fn whole(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text.strip_prefix(b"-") {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let mut number = 0_i64;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        number = number * 10 + i64::from(digit - b'0');
+    }
+    Some(if negative { -number } else { number })
+}
+
+fn strict(
+    line: &[u8],
+    fields: &[String],
+    cells: &mut [Cell],
+    (place, number): (&str, u64),
+) -> Result<Head<'static>, Invalid> {
+    let damaged = |message: &str| {
+        let hint = "name a snapshot that `finaz snapshot import` made";
+        Invalid::new("SNAPSHOT_DAMAGED", format!("{place}:{number}"), message, hint)
+    };
+    let value = canonical::parse_line(line, place, number)
+        .map_err(|error| Invalid { code: "SNAPSHOT_DAMAGED", ..error })?;
+    if value.to_bytes()? != line {
+        return Err(damaged("this line is not in canonical form"));
+    }
+    let Value::Map(map) = value else {
+        return Err(damaged("this line is no event"));
+    };
+    let Some(Value::Int(event_time)) = map.get("event_time") else {
+        return Err(damaged("an event has an `event_time`, a whole number of nanoseconds"));
+    };
+    let Some(Value::Text(instrument)) = map.get("instrument") else {
+        return Err(damaged("an event has an `instrument`, a text"));
+    };
+    let seq = match map.get("seq") {
+        Some(Value::Int(seq)) => u64::try_from(*seq).ok(),
+        _ => None,
+    };
+    let Some(seq) = seq else {
+        return Err(damaged("an event has a `seq`, a count from 0"));
+    };
+    for (cell, field) in cells.iter_mut().zip(fields) {
+        *cell = map.get(field).map_or(Cell::Absent, of_value);
+    }
+    Ok(Head { event_time: *event_time, instrument: instrument.clone().into(), seq })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a column is floats; a count above 2^53 is rounded")]
+fn of_value(value: &Value) -> Cell {
+    match value {
+        Value::Null => Cell::Number(f64::NAN),
+        Value::Float(x) => Cell::Number(*x),
+        Value::Int(x) => Cell::Number(*x as f64),
+        Value::Uint(x) => Cell::Number(*x as f64),
+        Value::Bool(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => {
+            Cell::Other(value.kind())
+        }
+    }
+}
