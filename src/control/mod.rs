@@ -1,7 +1,7 @@
 //! Carries out what the rules decide: one file a verb, each a function that returns a plain report.
 
 // pub mod admit;
-// mod batch;
+mod batch;
 pub mod cas;
 pub mod db;
 pub mod doctor;
@@ -9,11 +9,11 @@ pub mod evidence;
 mod heart;
 // mod inputs;
 pub mod leases;
-// pub mod reconcile;
+pub mod reconcile;
 mod refusal;
 // pub mod run_once;
 pub mod runs;
-// pub mod worker;
+pub mod worker;
 
 use std::sync::{Arc, OnceLock};
 
@@ -88,6 +88,19 @@ impl Control {
             patience: self.settings.service_timeout,
         };
         Ok(Some(Warehouse::connect(url.expose(), &options)?))
+    }
+
+    /// All that a run passes through, checked: the schemas fit, and the server is one to entrust results to.
+    async fn rooms(&self) -> Result<batch::Rooms, Error> {
+        let store = self.ready_store().await?;
+        if let Some((check, what)) = store.health().await?.unsafe_for_work() {
+            return Err(Error::Store(crate::store::Error::Unsafe { check, what }));
+        }
+        let warehouse = self.warehouse()?;
+        if let Some(warehouse) = &warehouse {
+            warehouse.check().await?;
+        }
+        Ok(batch::Rooms::new(store.clone(), Arc::clone(self.artifacts()?), warehouse))
     }
 
     /// The database with the schema that this binary needs.
