@@ -22,7 +22,7 @@ postgres_package() {
 }
 first_package() {
   local name
-  for name; do ! apt-cache show "$name" >/dev/null 2>&1 || { printf '%s\n' "$name"; return; }; done
+  for name; do [ -z "$(apt-cache madison "$name" 2>/dev/null)" ] || { printf '%s\n' "$name"; return; }; done
   printf '%s\n' "$1"
 }
 
@@ -50,7 +50,7 @@ say "installing ${packages[*]}"
 apt update
 look             # now that there is a package list
 # Debian's package makes and starts a server of its own on 5432, unless told not to: ours is the only one wanted here.
-if [ ! -e /etc/postgresql-common ]; then
+if [ ! -e /etc/postgresql-common/createcluster.conf ]; then
   quiet=/etc/postgresql-common/createcluster.d/finaz.conf
   mkdir -p "$(dirname "$quiet")"
   (umask 022; echo 'create_main_cluster = false' >"$quiet")
