@@ -10,6 +10,8 @@ use crate::invalid::Invalid;
 use crate::rules::run::{Cancel, State, cancel as decide_cancel};
 use crate::store::{RunFilter, RunRow};
 
+/// `run_` and 6 digits: shorter beginnings would meet many.
+const PREFIX_BYTES_MIN: usize = 10;
 /// How often a waiting command looks.
 const WAIT_POLL: Duration = Duration::from_millis(100);
 
@@ -96,15 +98,28 @@ pub async fn show(control: &Control, run_id: &str) -> Result<RunsReport, Error> 
     Ok(RunsReport { runs: vec![row.into()] })
 }
 
+/// A run by its id, or by the beginning of one as tables show it.
 pub(super) async fn find(control: &Control, run_id: &str) -> Result<RunRow, Error> {
-    let row = control.ready_store().await?.run(run_id).await?;
-    row.ok_or_else(|| Error::RunUnknown { run_id: run_id.to_owned() })
+    if !run_id.starts_with("run_") || run_id.len() < PREFIX_BYTES_MIN {
+        return Err(Error::RunUnknown { run_id: run_id.to_owned() });
+    }
+    let mut rows = control.ready_store().await?.runs_like(run_id).await?;
+    match (rows.pop(), rows.pop()) {
+        (Some(row), None) => Ok(row),
+        (None, _) => Err(Error::RunUnknown { run_id: run_id.to_owned() }),
+        (Some(_), Some(_)) => Err(Error::Invalid(Invalid::new(
+            "RUN_AMBIGUOUS",
+            run_id,
+            "more than one run begins so",
+            "give more of its id",
+        ))),
+    }
 }
 
 /// Asks to cancel. A run that has not started is CANCELLED at once; one that runs is at its next safe boundary.
 pub async fn cancel(control: &Control, run_id: &str) -> Result<RunsReport, Error> {
-    let store = control.ready_store().await?;
-    let was = store.request_cancel(run_id).await?;
+    let run_id = &find(control, run_id).await?.run_id;
+    let was = control.ready_store().await?.request_cancel(run_id).await?;
     let row = find(control, run_id).await?;
     let was = was.unwrap_or_else(|| row.state.clone());
     let verdict = was.parse().map_or(Cancel::TooLate, decide_cancel);

@@ -67,14 +67,21 @@ impl Store {
         Ok(rows.iter().map(run_row).collect())
     }
 
-    /// Runs by id, or by a prefix of one that is not ambiguous; in the order asked, `None` for an unknown one.
-    pub async fn run(&self, run_id: &str) -> Result<Option<RunRow>, Error> {
+    /// The run of this id, or of the only id that begins so; two rows at most, to tell an ambiguous one.
+    pub async fn runs_like(&self, run_id: &str) -> Result<Vec<RunRow>, Error> {
         let client = self.client().await?;
-        let row = client
-            .query_opt(&format!("{SELECT} WHERE r.run_id = $1"), &[&run_id])
+        let exact = client
+            .query(&format!("{SELECT} WHERE r.run_id = $1"), &[&run_id])
             .await
             .map_err(|error| self.error(&error))?;
-        Ok(row.as_ref().map(run_row))
+        if !exact.is_empty() {
+            return Ok(exact.iter().map(run_row).collect());
+        }
+        let rows = client
+            .query(&format!("{SELECT} WHERE starts_with(r.run_id, $1) LIMIT 2"), &[&run_id])
+            .await
+            .map_err(|error| self.error(&error))?;
+        Ok(rows.iter().map(run_row).collect())
     }
 
     /// Asks to cancel: a run that has not started is CANCELLED in the same transaction, one that runs is
