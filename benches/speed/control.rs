@@ -80,9 +80,8 @@ impl Control {
 
     async fn admit(&self, store: &Store, prefix: &str) {
         let (flow, snapshot) = (Hash::of(b"flow"), Hash::of(b"snapshot"));
-        let requests: Vec<Request> = (0..self.runs)
-            .map(|n| request(&format!("{prefix}/{n}"), flow, snapshot))
-            .collect();
+        let requests: Vec<Request> =
+            (0..self.runs).map(|n| request(&format!("{prefix}/{n}"), flow, snapshot)).collect();
         for set in requests.chunks(SET) {
             store.admit(set).await.expect("admitted");
         }
@@ -90,7 +89,8 @@ impl Control {
 
     /// All of it happened: published, succeeded, delivered.
     async fn check(&self) {
-        let left = "SELECT count(*) FROM finaz.outbox AS o JOIN finaz.api_runs AS r ON r.event_id = o.id
+        let left =
+            "SELECT count(*) FROM finaz.outbox AS o JOIN finaz.api_runs AS r ON r.event_id = o.id
             LEFT JOIN finaz.publications AS p ON p.run_no = r.run_no
             WHERE o.delivered_at IS NULL OR r.state <> 'SUCCEEDED' OR p.run_no IS NULL";
         assert_eq!(self.stage.database.count(left, &[]).await, 0, "nothing is left");

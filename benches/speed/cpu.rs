@@ -50,11 +50,13 @@ pub(crate) fn waited() -> f64 {
 
 /// A server and its children, those that have ended included.
 pub(crate) fn tree(root: u32) -> f64 {
-    let ended = stat(&root.to_string()).map_or(0.0, |stat| (stat[11..15].iter().sum::<f64>()) / TICKS);
+    let ended =
+        stat(&root.to_string()).map_or(0.0, |stat| (stat[11..15].iter().sum::<f64>()) / TICKS);
     let mut living = 0.0;
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit())) else {
+        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
+        else {
             continue;
         };
         let Some(stat) = stat(pid) else { continue };

@@ -32,14 +32,23 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = |get: fn(&Row) -> &str, least: &str| {
-            self.0.iter().map(|row| get(row).chars().count()).chain([least.len()]).max().unwrap_or(0)
+            self.0
+                .iter()
+                .map(|row| get(row).chars().count())
+                .chain([least.len()])
+                .max()
+                .unwrap_or(0)
         };
         let what = width(|row| &row.what, "what");
         let ours = width(|row| &row.ours, "finaz");
         let peer = width(|row| &row.peer, "peer");
         writeln!(f, "{:what$}  {:ours$}  {:peer$}  ratio", "what", "finaz", "peer")?;
         for row in &self.0 {
-            writeln!(f, "{:what$}  {:ours$}  {:peer$}  {}", row.what, row.ours, row.peer, row.ratio)?;
+            writeln!(
+                f,
+                "{:what$}  {:ours$}  {:peer$}  {}",
+                row.what, row.ours, row.peer, row.ratio
+            )?;
         }
         Ok(())
     }

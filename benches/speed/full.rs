@@ -63,7 +63,8 @@ impl Full {
 
     /// Every run is published with a result of its own, and delivered.
     async fn check(&self) {
-        let left = "SELECT count(*) FROM finaz.outbox AS o JOIN finaz.api_runs AS r ON r.event_id = o.id
+        let left =
+            "SELECT count(*) FROM finaz.outbox AS o JOIN finaz.api_runs AS r ON r.event_id = o.id
             WHERE o.delivered_at IS NULL OR r.state <> 'SUCCEEDED'";
         assert_eq!(self.stage.database.count(left, &[]).await, 0, "nothing is left");
         let twice = "SELECT count(*) - count(DISTINCT values_hash) FROM finaz.publications";

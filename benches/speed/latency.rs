@@ -42,7 +42,11 @@ pub(crate) async fn run(servers: &Servers, table: &mut Table) {
             times.add_ms(job(&graphile.database.client, reader).await);
         }
     }
-    println!("  finaz: {}; of which the admission {}", seen.milliseconds(), admitted.milliseconds());
+    println!(
+        "  finaz: {}; of which the admission {}",
+        seen.milliseconds(),
+        admitted.milliseconds()
+    );
     let settings = ["job by job", "batched"];
     for ((_, _, _, times), setting) in peers.iter().zip(settings) {
         println!("  graphile-worker, {setting}: {}", times.milliseconds());
@@ -63,7 +67,8 @@ pub(crate) async fn run(servers: &Servers, table: &mut Table) {
 /// Long enough for a worker to be idle again, and never in step with its polls.
 async fn gap() {
     let draw = uuid::Uuid::new_v4().as_bytes()[0];
-    tokio::time::sleep(Duration::from_millis(30) + Duration::from_micros(200) * u32::from(draw)).await;
+    tokio::time::sleep(Duration::from_millis(30) + Duration::from_micros(200) * u32::from(draw))
+        .await;
 }
 
 /// Looks until `sql` finds what it should. Blocks on purpose between two looks: the clock of the runtime ticks once a

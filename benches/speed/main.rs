@@ -41,7 +41,10 @@ fn main() {
         .build()
         .expect("a runtime");
     let mut table = Table::default();
-    runtime.block_on(measure(&|name| wanted.is_empty() || wanted.iter().any(|w| w == name), &mut table));
+    runtime.block_on(measure(
+        &|name| wanted.is_empty() || wanted.iter().any(|w| w == name),
+        &mut table,
+    ));
     println!("\n{table}");
 }
 

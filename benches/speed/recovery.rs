@@ -86,11 +86,15 @@ async fn once(stage: &Stage, events: usize, round: usize, killed: bool) -> f64 {
         workers[victim].kill();
     }
     let left = "SELECT count(*) FROM finaz.api_runs WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')";
-    until("all done", Duration::from_millis(5), async || database.count(left, &[]).await == 0).await;
+    until("all done", Duration::from_millis(5), async || database.count(left, &[]).await == 0)
+        .await;
     let seconds = started.elapsed().as_secs_f64();
     let all = "SELECT count(*) FROM finaz.api_runs WHERE state <> 'SUCCEEDED'";
     assert_eq!(database.count(all, &[]).await, 0, "every run succeeded");
     let orphaned = "SELECT count(*) FROM finaz.api_runs WHERE attempts > 0";
-    println!("     {:.0} runs so far were orphans", float(usize::try_from(database.count(orphaned, &[]).await).expect("a count")));
+    println!(
+        "     {:.0} runs so far were orphans",
+        float(usize::try_from(database.count(orphaned, &[]).await).expect("a count"))
+    );
     seconds
 }

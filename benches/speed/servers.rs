@@ -25,7 +25,8 @@ pub(crate) struct Servers {
 
 /// A session; what drives it ends with it.
 pub(crate) async fn connect(url: &str) -> Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("PostgreSQL: make up");
+    let (client, connection) =
+        tokio_postgres::connect(url, NoTls).await.expect("PostgreSQL: make up");
     tokio::spawn(async move {
         let _ended = connection.await;
     });
@@ -48,7 +49,9 @@ impl Servers {
             clickhouse,
             folder: variable("BENCH_FOLDER").into(),
             postgres_pid: cpu::parent(backend).unwrap_or(0),
-            clickhouse_pid: std::env::var("BENCH_CLICKHOUSE_PID").ok().and_then(|pid| pid.parse().ok()),
+            clickhouse_pid: std::env::var("BENCH_CLICKHOUSE_PID")
+                .ok()
+                .and_then(|pid| pid.parse().ok()),
         };
         // A living bench keeps a session in each of its databases.
         let left = "SELECT datname FROM pg_database AS d WHERE datname LIKE $1

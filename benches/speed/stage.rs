@@ -19,7 +19,8 @@ use crate::servers::{Database, Servers};
 /// Runs admitted in one transaction, and snapshots in one pack.
 const SET: usize = 500;
 /// The fixture's shape: events of each instrument, one second apart.
-const INSTRUMENTS: [(&str, f64); 3] = [("sim.alpha", 1.0), ("sim.beta", 10.0), ("sim.gamma", 100.0)];
+const INSTRUMENTS: [(&str, f64); 3] =
+    [("sim.alpha", 1.0), ("sim.beta", 10.0), ("sim.gamma", 100.0)];
 const FIRST_EVENT_NS: u64 = 1_767_225_600_000_000_000;
 
 #[derive(Debug)]

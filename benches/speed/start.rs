@@ -14,7 +14,8 @@ pub(crate) fn run(table: &mut Table) {
         let mut times = Samples::default();
         for _ in 0..SPAWNS {
             let started = Instant::now();
-            let ended = finaz(&[flag]).stdout(Stdio::null()).status().expect("finaz can be started");
+            let ended =
+                finaz(&[flag]).stdout(Stdio::null()).status().expect("finaz can be started");
             times.add_ms(started.elapsed());
             assert!(ended.success(), "finaz {flag}");
         }

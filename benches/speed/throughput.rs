@@ -20,7 +20,10 @@ pub(crate) async fn run(servers: &Servers, control: bool, full: bool, table: &mu
     for round in 0..rounds {
         if let Some(graphile) = &graphile {
             let seconds = graphile.seconds(i32::try_from(jobs).expect("a few jobs")).await;
-            println!("  {round}: graphile-worker: {jobs} in {seconds:.2} s, {}", crate::figures::rate(jobs, seconds));
+            println!(
+                "  {round}: graphile-worker: {jobs} in {seconds:.2} s, {}",
+                crate::figures::rate(jobs, seconds)
+            );
             peer.add(float(jobs) / seconds);
         }
         if let Some(control) = &mut control {
@@ -59,7 +62,12 @@ impl Peer {
             table.alone(what, spread(ours));
         } else {
             let ratio = ours.median() / self.0.median();
-            table.add(what, spread(ours), format!("graphile-worker {}", spread(&self.0)), Some(ratio));
+            table.add(
+                what,
+                spread(ours),
+                format!("graphile-worker {}", spread(&self.0)),
+                Some(ratio),
+            );
         }
     }
 }
