@@ -22,6 +22,8 @@ const FLOOR_CLAIMS_MAX: u32 = 64;
 const FULL_SWEEP: u32 = 120;
 const SWEEP_MAX: Duration = Duration::from_secs(5);
 const SWEEP_MIN: Duration = Duration::from_millis(100);
+/// Who drains is waited for by somebody: a service that is away this long ends it, and the runs stay queued.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
 /// While a service is away nothing is claimed for this long, doubled each time.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -82,6 +84,12 @@ impl Counts {
     }
 }
 
+/// A service that is away: since when, and how often that was met.
+struct Away {
+    since: Instant,
+    times: u32,
+}
+
 struct Worker {
     rooms: Rooms,
     owner: Owner,
@@ -93,8 +101,7 @@ struct Worker {
     counts: Counts,
     in_flight: Arc<Semaphore>,
     wake: Notify,
-    /// Consecutive batches that met a service away.
-    away: AtomicU64,
+    away: Mutex<Option<Away>>,
     /// What no retry can mend; ends the worker.
     fatal: Mutex<Option<Error>>,
     failed: Notify,
@@ -107,7 +114,9 @@ pub async fn work(
     stop: watch::Receiver<Stop>,
 ) -> Result<WorkerReport, Error> {
     let started = Instant::now();
-    let rooms = control.rooms().await?;
+    let Some(rooms) = open_rooms(control, request, stop.clone()).await? else {
+        return Ok(WorkerReport::default());
+    };
     let owner = Owner::of_process(&control.settings.owner);
     // A pool of its own: work that has all sessions must not keep a lease from being renewed.
     let heart = Heart::start(control.second_store()?, owner.clone(), control.settings.lease_ttl);
@@ -122,7 +131,7 @@ pub async fn work(
         counts: Counts::default(),
         in_flight: Arc::new(Semaphore::new(IN_FLIGHT_MAX as usize)),
         wake: Notify::new(),
-        away: AtomicU64::new(0),
+        away: Mutex::new(None),
         fatal: Mutex::new(None),
         failed: Notify::new(),
     });
@@ -146,6 +155,34 @@ pub async fn work(
         stale: count(&counts.stale),
         seconds: started.elapsed().as_secs_f64(),
     })
+}
+
+/// Opens what a run passes through. A daemon waits for a service that is away; who drains gives up in time.
+async fn open_rooms(
+    control: &Control,
+    request: WorkerRequest,
+    mut stop: watch::Receiver<Stop>,
+) -> Result<Option<Rooms>, Error> {
+    let started = Instant::now();
+    let mut pause = PAUSE_MIN;
+    loop {
+        if *stop.borrow_and_update() != Stop::No {
+            return Ok(None);
+        }
+        match control.rooms().await {
+            Ok(rooms) => return Ok(Some(rooms)),
+            Err(error) if !error.is_away() => return Err(error),
+            Err(error) if request.drain && started.elapsed() >= DRAIN_PATIENCE => {
+                return Err(error);
+            }
+            Err(error) => tracing::warn!(%error, "waiting for a service"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(jittered(pause)) => {}
+            _changed = stop.changed() => {}
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
 }
 
 /// Runs the loop until it ends by itself, is told to stop, or cannot go on.
@@ -200,6 +237,8 @@ async fn claim_loop(worker: &Arc<Worker>, mut stop: watch::Receiver<Stop>) -> Re
             Ok(None) if from > 0 => floor = 0,
             Ok(None) => {
                 drop(place);
+                // The database answers and nothing was given back: whoever comes next need not wait.
+                *locked(&worker.away) = None;
                 if worker.suspect().await? {
                     continue;
                 }
@@ -241,13 +280,13 @@ impl Worker {
         drop(kept);
         match done {
             Ok(outcome) => {
-                self.away.store(0, Ordering::Relaxed);
+                *locked(&self.away) = None;
                 self.counts.add(outcome);
             }
             Err(error) => {
                 if let Err(fatal) = self.met(error) {
                     tracing::error!(%fatal, "the worker cannot go on");
-                    *self.fatal.lock().unwrap_or_else(PoisonError::into_inner) = Some(fatal);
+                    *locked(&self.fatal) = Some(fatal);
                     self.failed.notify_one();
                 }
             }
@@ -271,26 +310,30 @@ impl Worker {
 
     /// What an error means for the worker: away is waited for, the rest ends it.
     fn met(&self, error: Error) -> Result<(), Error> {
-        if error.is_away() || matches!(error, Error::Panicked { .. }) {
-            let times = self.away.fetch_add(1, Ordering::Relaxed);
-            if times == 0 {
-                tracing::warn!(%error, "waiting for a service");
-            }
-            return Ok(());
+        if !error.is_away() && !matches!(error, Error::Panicked { .. }) {
+            return Err(error);
         }
-        Err(error)
+        let mut away = locked(&self.away);
+        match &mut *away {
+            Some(away) if self.request.drain && away.since.elapsed() >= DRAIN_PATIENCE => {
+                return Err(error);
+            }
+            Some(away) => away.times += 1,
+            None => {
+                tracing::warn!(%error, "waiting for a service");
+                *away = Some(Away { since: Instant::now(), times: 1 });
+            }
+        }
+        Ok(())
     }
 
     fn take_fatal(&self) -> Option<Error> {
-        self.fatal.lock().unwrap_or_else(PoisonError::into_inner).take()
+        locked(&self.fatal).take()
     }
 
     /// While a service is away the queue is left alone, longer each time.
     async fn pause(&self, stop: &mut watch::Receiver<Stop>) {
-        let times = self.away.load(Ordering::Relaxed);
-        if times == 0 {
-            return;
-        }
+        let Some(times) = locked(&self.away).as_ref().map(|away| away.times) else { return };
         let doubled = PAUSE_MIN.saturating_mul(1 << times.min(6));
         let wait = jittered(doubled.min(PAUSE_MAX));
         tokio::select! {
@@ -323,6 +366,10 @@ impl Worker {
     fn sweep_period(&self) -> Duration {
         (self.ttl / 3).clamp(SWEEP_MIN, SWEEP_MAX)
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Up to a fifth less: workers that started together do not poll together for ever.
