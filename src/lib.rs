@@ -11,5 +11,6 @@ pub mod ids;
 pub mod invalid;
 pub mod nodes;
 pub mod rules;
+pub mod snapshot;
 pub mod store;
 pub mod warehouse;

@@ -37,7 +37,9 @@ impl<'a> BlobWriter<'a> {
     /// The hash of what was written so far: lets a caller decide before anything has a final name.
     #[must_use]
     pub fn hash(&self) -> Hash {
-        digest(self.digest.clone())
+        let mut whole = self.digest.clone();
+        whole.update(&self.buffer);
+        digest(whole)
     }
 
     /// Makes the blob last under its name; whether it was there already comes second.
@@ -58,6 +60,7 @@ impl<'a> BlobWriter<'a> {
 
     fn drain(&mut self) -> io::Result<()> {
         self.tmp.write_all(&self.buffer)?;
+        self.digest.update(&self.buffer);
         self.buffer.clear();
         Ok(())
     }
@@ -70,10 +73,10 @@ impl Write for BlobWriter<'_> {
         }
         if bytes.len() >= BUFFER {
             self.tmp.write_all(bytes)?;
+            self.digest.update(bytes);
         } else {
             self.buffer.extend_from_slice(bytes);
         }
-        self.digest.update(bytes);
         Ok(bytes.len())
     }
 

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::error::Error;
 
 #[cfg(test)]
-pub(super) mod faults;
+pub(crate) mod faults;
 
 /// One kind of call that changes the disk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

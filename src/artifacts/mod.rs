@@ -45,6 +45,9 @@ pub use label::{Kind, Label};
 pub use name::check_name;
 pub use verify::{Damage, VerifyReport};
 
+#[cfg(test)]
+pub(crate) use disk::faults;
+
 use blob::Part;
 use disk::{Disk, Tmp};
 use pack::Entry;
@@ -209,6 +212,15 @@ impl Artifacts {
     /// As [`Artifacts::put`].
     pub fn writer(&self) -> Result<BlobWriter<'_>, Error> {
         Ok(BlobWriter::new(self, self.disk.tmp(&self.tmp)?))
+    }
+
+    /// A file without a name to work in; it is gone when it is closed, however that comes about.
+    ///
+    /// # Errors
+    /// As [`Artifacts::put`].
+    pub fn scratch(&self) -> Result<File, Error> {
+        let tmp = self.disk.tmp(&self.tmp)?;
+        tmp.file.try_clone().map_err(|e| Error::io(&tmp.path, e))
     }
 
     /// Reads a blob and checks its hash.

@@ -1,17 +1,17 @@
 //! Carries out what the rules decide: one file a verb, each a function that returns a plain report.
 
-// pub mod admit;
+pub mod admit;
 mod batch;
 pub mod cas;
 pub mod db;
 pub mod doctor;
 pub mod evidence;
 mod heart;
-// mod inputs;
+mod inputs;
 pub mod leases;
 pub mod reconcile;
 mod refusal;
-// pub mod run_once;
+pub mod run_once;
 pub mod runs;
 pub mod worker;
 

@@ -55,3 +55,11 @@ fn run<T>(plan: Plan, work: impl FnOnce() -> T) -> (T, Option<Op>) {
     let result = work();
     (result, PLAN.take().calls.get(at).map(|(op, _)| *op))
 }
+
+/// Runs `work` with the disk full at call number `at`; says whether it came so far.
+pub(crate) fn full<T>(at: usize, work: impl FnOnce() -> T) -> (T, bool) {
+    let errno = rustix::io::Errno::NOSPC.raw_os_error();
+    let (result, hit) =
+        run(Plan { fail_at: Some(at), errno, crash: false, ..Plan::default() }, work);
+    (result, hit.is_some())
+}
