@@ -10,7 +10,7 @@ pub mod leases;
 mod refusal;
 pub mod runs;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 pub use crate::artifacts::Error as ArtifactsError;
 pub use crate::store::Error as StoreError;
@@ -24,7 +24,7 @@ use crate::store::{Connect, Limits, Store};
 #[derive(Debug)]
 pub struct Control {
     pub settings: Settings,
-    artifacts: OnceLock<Artifacts>,
+    artifacts: OnceLock<Arc<Artifacts>>,
     store: OnceLock<Store>,
 }
 
@@ -35,16 +35,16 @@ impl Control {
     }
 
     /// The artifact store, made if it is not there.
-    fn artifacts(&self) -> Result<&Artifacts, Error> {
+    fn artifacts(&self) -> Result<&Arc<Artifacts>, Error> {
         if let Some(artifacts) = self.artifacts.get() {
             return Ok(artifacts);
         }
         let artifacts = Artifacts::open(&self.settings.artifacts)?;
-        Ok(self.artifacts.get_or_init(|| artifacts))
+        Ok(self.artifacts.get_or_init(|| Arc::new(artifacts)))
     }
 
     /// The artifact store if it is there: a question makes none.
-    fn existing_artifacts(&self) -> Result<Option<&Artifacts>, Error> {
+    fn existing_artifacts(&self) -> Result<Option<&Arc<Artifacts>>, Error> {
         let there = self.artifacts.get().is_some() || self.settings.artifacts.exists();
         if there { self.artifacts().map(Some) } else { Ok(None) }
     }
