@@ -1,8 +1,11 @@
 //! What a command is given: the door to the terminal, the library, the signals.
 
+use std::pin::pin;
 use std::sync::Arc;
 
-use finaz::control::Control;
+use finaz::control::worker::Stop;
+use finaz::control::{Control, Error};
+use tokio::sync::watch;
 
 use crate::failure::Failure;
 use crate::globals::Globals;
@@ -36,16 +39,35 @@ impl<'a> Context<'a> {
     /// Does work that awaits; a signal drops it where it is.
     pub(crate) async fn awaiting<T>(
         &mut self,
-        work: impl AsyncFnOnce(&Control) -> Result<T, finaz::control::Error>,
+        work: impl AsyncFnOnce(&Control) -> Result<T, Error>,
     ) -> Result<T, Failure> {
         let control = Arc::clone(&self.control);
         interrupt::unless_cut(&mut self.signals, async { Ok(work(&control).await?) }).await
     }
 
+    /// Does work that stops in order: the first signal asks it to, the second tells it to stop at once.
+    pub(crate) async fn draining<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&Control, watch::Receiver<Stop>) -> Result<T, Error>,
+    ) -> Result<T, Failure> {
+        let (tell, told) = watch::channel(Stop::No);
+        let control = Arc::clone(&self.control);
+        let mut work = pin!(work(&control, told));
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done?),
+                cut = self.signals.next() => {
+                    let drains = *tell.borrow() == Stop::No;
+                    tell.send_replace(if drains { Stop::Drain } else { Stop::Now(cut.number()) });
+                }
+            }
+        }
+    }
+
     /// Does work that blocks, on a thread of its own; a signal stops it at its next step.
     pub(crate) async fn blocking<T: Send + 'static>(
         &mut self,
-        work: impl FnOnce(&Control, &Brake) -> Result<T, finaz::control::Error> + Send + 'static,
+        work: impl FnOnce(&Control, &Brake) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Failure> {
         let control = Arc::clone(&self.control);
         let done = interrupt::braked(&mut self.signals, move |brake| work(&control, brake));

@@ -3,16 +3,30 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
+
+/// How long work may take to notice that it is to stop.
+const GRACE: Duration = Duration::from_secs(3);
 
 /// Which signal came.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Cut {
     Interrupt,
     Terminate,
+}
+
+impl Cut {
+    /// The number of the signal.
+    pub(crate) fn number(self) -> i32 {
+        match self {
+            Self::Interrupt => 2,
+            Self::Terminate => 15,
+        }
+    }
 }
 
 /// Both signals, caught from the moment this is made.
@@ -69,18 +83,17 @@ pub(crate) async fn braked<T: Send + 'static>(
     let brake = Brake::default();
     let given = brake.clone();
     let mut task = tokio::task::spawn_blocking(move || work(&given));
-    let mut cut = None;
-    let outcome = loop {
-        tokio::select! {
-            outcome = &mut task => break outcome,
-            signal = signals.next() => {
-                // The second one does not wait for the work to notice.
-                if cut.is_some() {
-                    return Err(Failure::cut(signal));
-                }
-                brake.pull();
-                cut = Some(signal);
-            }
+    let (outcome, cut) = tokio::select! {
+        outcome = &mut task => (outcome, None),
+        cut = signals.next() => {
+            brake.pull();
+            let outcome = tokio::select! {
+                outcome = &mut task => outcome,
+                // It sits in a system call, or the operator does not want to wait for it.
+                () = tokio::time::sleep(GRACE) => return Err(Failure::cut(cut)),
+                again = signals.next() => return Err(Failure::cut(again)),
+            };
+            (outcome, Some(cut))
         }
     };
     match (outcome, cut) {

@@ -20,7 +20,7 @@ pub(crate) struct WorkerArgs {
 pub(crate) async fn run(cx: &mut Context<'_>, args: WorkerArgs) -> Result<Exit, Failure> {
     let request = WorkerRequest { drain: args.drain, batch: cx.control.settings.batch };
     let report = cx
-        .draining(async |control, shutdown| worker::work(control, request, shutdown).await)
+        .draining(async |control, stop| worker::work(control, request, stop).await)
         .await?;
     cx.ui.report(&report, |page| {
         page.pairs(&[

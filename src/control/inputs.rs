@@ -7,8 +7,8 @@ use std::io::{BufRead as _, Read as _};
 use std::path::Path;
 
 use super::{Control, Error};
-use crate::artifacts::{Artifacts, Kind, Label};
-use crate::canonical;
+use crate::artifacts::{self, Artifacts, Kind, Label};
+use crate::canonical::{self, Value};
 use crate::flow::Flow;
 use crate::ids::Hash;
 use crate::invalid::{Invalid, nearest};
@@ -70,14 +70,7 @@ impl<'a> Inputs<'a> {
                 known
             }
         };
-        let Some(snapshot) = snapshot.or(own.as_deref()) else {
-            return Err(Error::Invalid(Invalid::new(
-                "SNAPSHOT_MISSING",
-                flow,
-                "the flow names no snapshot",
-                "give one with --snapshot",
-            )));
-        };
+        let snapshot = snapshot.or(own.as_deref()).ok_or_else(|| no_snapshot(flow))?;
         if let Some(known) = self.snapshots.get(snapshot) {
             return Ok((hash, *known));
         }
@@ -89,27 +82,34 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// A flow by its reference. One from a file is kept in the artifact store, under its name if that is free.
+/// A flow by its reference, in the artifact store when this returns: one from a file is kept there,
+/// under its name if that is free.
 pub(super) fn load_flow(control: &Control, text: &str) -> Result<Flow, Error> {
-    match reference(text) {
-        Reference::File(path) => {
-            let flow = read_flow(path)?;
-            keep_flow(control.artifacts()?, &flow)?;
-            Ok(flow)
-        }
+    let (flow, saved) = look_at_flow(control, text)?;
+    if !saved {
+        keep_flow(control.artifacts()?, &flow)?;
+    }
+    Ok(flow)
+}
+
+/// A flow by its reference, and whether it is in the artifact store; changes nothing.
+pub(super) fn look_at_flow(control: &Control, text: &str) -> Result<(Flow, bool), Error> {
+    let (artifacts, hash, golden) = match reference(text) {
+        Reference::File(path) => return Ok((read_flow(path)?, false)),
         Reference::Hash(hash) => {
-            let Some(artifacts) = holding(control, &hash)? else {
-                return Err(unknown(Kind::Flow, text, None));
-            };
+            let artifacts = holding(control, Kind::Flow, &hash)?;
             let labels = artifacts.labels(Kind::Flow)?;
             let label = labels.into_iter().map(|(_, label)| label).find(|label| label.hash == hash);
-            stored_flow(artifacts, &hash, label.and_then(|label| label.golden), text)
+            (artifacts, hash, label.and_then(|label| label.golden))
         }
         Reference::Name(name) => {
             let (artifacts, label) = labelled(control, Kind::Flow, name)?;
-            stored_flow(artifacts, &label.hash, label.golden, text)
+            (artifacts, label.hash, label.golden)
         }
-    }
+    };
+    let mut flow = Flow::parse(&artifacts.get(&hash)?, text)?;
+    flow.golden = golden;
+    Ok((flow, true))
 }
 
 /// Reads a flow manifest; touches nothing else.
@@ -133,7 +133,7 @@ fn keep_flow(artifacts: &Artifacts, flow: &Flow) -> Result<(), Error> {
     artifacts.put(&flow.canonical)?;
     let label = Label { hash: flow.hash, golden: flow.golden };
     match artifacts.set_label(Kind::Flow, &flow.name, &label, false) {
-        Err(crate::artifacts::Error::LabelTaken { name, held, .. }) => {
+        Err(artifacts::Error::LabelTaken { name, held, .. }) => {
             tracing::warn!("the name {name} stays with {held}; this flow is {}", flow.hash);
             Ok(())
         }
@@ -141,15 +141,19 @@ fn keep_flow(artifacts: &Artifacts, flow: &Flow) -> Result<(), Error> {
     }
 }
 
-fn stored_flow(
-    artifacts: &Artifacts,
-    hash: &Hash,
-    golden: Option<Hash>,
-    place: &str,
-) -> Result<Flow, Error> {
-    let mut flow = Flow::parse(&artifacts.get(hash)?, place)?;
-    flow.golden = golden;
-    Ok(flow)
+/// The snapshot that a run of the flow reads: the one asked for, else the flow's own.
+pub(super) fn snapshot_of(
+    control: &Control,
+    flow: &Flow,
+    asked: Option<&str>,
+) -> Result<Hash, Error> {
+    let own = flow.snapshot.as_deref();
+    find_snapshot(control, asked.or(own).ok_or_else(|| no_snapshot(&flow.name))?)
+}
+
+fn no_snapshot(flow: &str) -> Invalid {
+    let hint = "give one with --snapshot";
+    Invalid::new("SNAPSHOT_MISSING", flow, "the flow names no snapshot", hint)
 }
 
 /// A snapshot by its reference. A file is imported on the fly if it needs no flags.
@@ -157,10 +161,7 @@ pub(super) fn find_snapshot(control: &Control, text: &str) -> Result<Hash, Error
     match reference(text) {
         Reference::File(path) => import_plain(control.artifacts()?, path),
         Reference::Hash(hash) => {
-            let Some(artifacts) = holding(control, &hash)? else {
-                return Err(unknown(Kind::Snapshot, text, None));
-            };
-            check_snapshot(artifacts, &hash, text)?;
+            check_snapshot(holding(control, Kind::Snapshot, &hash)?, &hash)?;
             Ok(hash)
         }
         Reference::Name(name) => Ok(labelled(control, Kind::Snapshot, name)?.1.hash),
@@ -183,19 +184,75 @@ fn import_plain(artifacts: &Artifacts, path: &Path) -> Result<Hash, Error> {
 }
 
 /// A hash may name any blob: the first line tells whether this one is a snapshot.
-fn check_snapshot(artifacts: &Artifacts, hash: &Hash, text: &str) -> Result<(), Error> {
+fn check_snapshot(artifacts: &Artifacts, hash: &Hash) -> Result<(), Error> {
+    const FIELDS: &[&str] = &["event_id", "event_time", "instrument", "seq"];
+    let place = hash.to_string();
     let mut line = Vec::new();
     let mut reader = artifacts.reader(hash)?.take(EVENT_BYTES_MAX);
-    reader.read_until(b'\n', &mut line).map_err(|error| {
-        let place = control_place(text);
-        crate::artifacts::Error::Io { place, source: error }
-    })?;
-    let event = canonical::parse(line.strip_suffix(b"\n").unwrap_or(&line), text);
-    let is_event = match event {
-        Ok(canonical::Value::Map(fields)) => ["event_id", "event_time", "instrument", "seq"]
-            .iter()
-            .all(|key| fields.contains_key(*key)),
-        Ok(_) | Err(_) => false,
+    reader
+        .read_until(b'\n', &mut line)
+        .map_err(|source| artifacts::Error::Io { place: place.clone(), source })?;
+    let event = canonical::parse(line.strip_suffix(b"\n").unwrap_or(&line), &place);
+    match event {
+        Ok(Value::Map(event)) if FIELDS.iter().all(|field| event.contains_key(*field)) => Ok(()),
+        Ok(_) | Err(_) => Err(Error::Invalid(Invalid::new(
+            "SNAPSHOT_UNKNOWN",
+            place,
+            "this artifact is no snapshot",
+            "see `finaz snapshot list`",
+        ))),
+    }
+}
+
+/// The artifact store, if it holds this blob.
+fn holding<'a>(control: &'a Control, kind: Kind, hash: &Hash) -> Result<&'a Artifacts, Error> {
+    match control.existing_artifacts()? {
+        Some(artifacts) if artifacts.contains(hash)? => Ok(artifacts),
+        Some(_) | None => Err(unknown(kind, &hash.to_string(), None)),
+    }
+}
+
+/// What a name stands for.
+fn labelled<'a>(
+    control: &'a Control,
+    kind: Kind,
+    name: &str,
+) -> Result<(&'a Artifacts, Label), Error> {
+    let Some(artifacts) = control.existing_artifacts()? else {
+        return Err(unknown(kind, name, None));
     };
-    if is_event { Ok(()) } else { Err(not_a(Kind::Snapshot, text)) }
+    if let Some(label) = artifacts.label(kind, name)? {
+        return Ok((artifacts, label));
+    }
+    let labels = artifacts.labels(kind)?;
+    Err(unknown(kind, name, nearest(name, labels.iter().map(|(name, _)| name.as_str()))))
+}
+
+fn unknown(kind: Kind, text: &str, meant: Option<&str>) -> Error {
+    let (code, what) = match kind {
+        Kind::Flow => ("FLOW_UNKNOWN", "flow"),
+        Kind::Snapshot => ("SNAPSHOT_UNKNOWN", "snapshot"),
+    };
+    let hint = match meant {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => format!("see `finaz {what} list`; a file has a `/` or ends like one"),
+    };
+    Error::Invalid(Invalid::new(code, text.escape_debug().to_string(), format!("no such {what}"), hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_is_a_hash_a_file_or_a_name() {
+        let hash = Hash::of(b"x").to_string();
+        assert!(matches!(reference(&hash), Reference::Hash(_)));
+        for file in ["./x", "a/b", "x.yaml", "x.yml", "x.json", "x.jsonl", "x.csv", "x.csv.gz", "x.parquet"] {
+            assert!(matches!(reference(file), Reference::File(_)), "{file}");
+        }
+        for name in ["fixture.snapshot.01", "fixture.01_A_feature", "yaml", "sha256:12", ""] {
+            assert!(matches!(reference(name), Reference::Name(_)), "{name}");
+        }
+    }
 }

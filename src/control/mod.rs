@@ -50,9 +50,9 @@ impl Control {
     }
 
     /// The artifact store if it is there: a question makes none.
-    fn existing_artifacts(&self) -> Result<Option<&Artifacts>, Error> {
+    fn existing_artifacts(&self) -> Result<Option<&Arc<Artifacts>>, Error> {
         let there = self.artifacts.get().is_some() || self.settings.artifacts.exists();
-        if there { self.artifacts().map(|artifacts| Some(&**artifacts)) } else { Ok(None) }
+        if there { self.artifacts().map(Some) } else { Ok(None) }
     }
 
     /// The database, or a refusal that says which setting is missing.

@@ -1,7 +1,9 @@
 //! The binary, driven from outside; no server. One test binary, one module per concern.
 
+mod bad_input;
 mod exits;
 mod help;
+mod offline;
 mod settings;
 
 use std::fs;
@@ -95,6 +97,11 @@ impl Run {
         assert!(error["hint"].is_string(), "{self:?}");
         error["code"].as_str().expect("a code").to_owned()
     }
+}
+
+/// A file of the repository.
+fn repository(path: &str) -> String {
+    format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))
 }
 
 /// What is below a folder, by relative path: to see that nothing was left behind.
