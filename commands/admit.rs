@@ -1,12 +1,15 @@
 //! `finaz admit`
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
 
-use finaz::control::admit::{self, AdmitRequest};
+use finaz::control::Error;
+use finaz::control::admit::{self, AdmitRequest, AdmittedSet};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::page::short;
+use crate::page::{Page, short};
 use crate::ui::{Exit, Unit};
 
 /// Ask for a run, or for many, without waiting for it
@@ -18,6 +21,8 @@ pub(crate) struct AdmitArgs {
     #[command(flatten)]
     request: RequestArgs,
     /// Read requests from JSON lines of {flow, snapshot, principal, operation, key}; `-` is stdin
+    ///
+    /// The other flags say what a line leaves out. Lines are admitted in sets, each wholly or not at all.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
 }
@@ -45,29 +50,33 @@ pub(crate) struct RequestArgs {
 impl RequestArgs {
     /// The request, which needs a flow at least.
     pub(crate) fn request(self) -> Result<AdmitRequest, Failure> {
-        let Some(flow) = self.flow else {
-            return Err(Failure::usage("a flow is missing", "name it with --flow"));
-        };
-        Ok(AdmitRequest {
+        match self.flow.clone() {
+            Some(flow) => Ok(self.with_flow(flow)),
+            None => Err(Failure::usage("a flow is missing", "name it with --flow")),
+        }
+    }
+
+    fn with_flow(self, flow: String) -> AdmitRequest {
+        AdmitRequest {
             flow,
             snapshot: self.snapshot,
             principal: self.principal,
             operation: self.operation,
             key: self.key,
-        })
+        }
     }
 }
 
 pub(crate) async fn run(cx: &mut Context<'_>, args: AdmitArgs) -> Result<Exit, Failure> {
     match args.from {
-        Some(file) => run_set(cx, file).await,
+        Some(file) => run_set(cx, &file, args.request).await,
         None => run_one(cx, args.request).await,
     }
 }
 
 async fn run_one(cx: &mut Context<'_>, args: RequestArgs) -> Result<Exit, Failure> {
     let request = args.request()?;
-    let report = cx.awaiting(async |control| admit::admit(control, request).await).await?;
+    let report = cx.awaiting(async |control| admit::admit(control, &request).await).await?;
     cx.ui.report(&report, |page| {
         page.pairs(&[
             ("run", report.run_id.clone()),
@@ -79,39 +88,54 @@ async fn run_one(cx: &mut Context<'_>, args: RequestArgs) -> Result<Exit, Failur
     Ok(Exit::Done)
 }
 
-async fn run_set(cx: &mut Context<'_>, file: PathBuf) -> Result<Exit, Failure> {
-    for flag in ["flow", "snapshot", "principal", "operation", "key"] {
+async fn run_set(cx: &mut Context<'_>, file: &Path, args: RequestArgs) -> Result<Exit, Failure> {
+    for flag in ["flow", "key"] {
         if cx.typed(flag) {
-            return Err(Failure::usage(
-                format!("--{flag} cannot be used with --from"),
-                "each line of the file names its own",
-            ));
+            let message = format!("--{flag} cannot be used with --from");
+            return Err(Failure::usage(message, "each line of the file has its own"));
         }
     }
-    let bar = cx.ui.progress("admitting", Unit::Bytes);
+    let (mut source, place) = open(file)?;
+    let defaults = AdmitRequest { key: None, ..args.with_flow(String::new()) };
+    let bar = cx.ui.progress("admitting", Unit::Count);
     let report = cx
         .awaiting(async |control| {
-            admit::admit_file(control, &file, &|done, total| bar.at(done, total)).await
+            let progress = |done| bar.at(done, 0);
+            admit::admit_set(control, &mut *source, &place, &defaults, &progress).await
         })
         .await?;
-    cx.ui.report(&report, |page| {
-        page.pairs(&[
-            ("created", report.created.to_string()),
-            ("existing", report.existing.to_string()),
-            ("conflicts", report.conflicts.len().to_string()),
-        ]);
-        if !report.conflicts.is_empty() {
-            let rows = report.conflicts.iter().map(|conflict| {
-                vec![
-                    conflict.line.to_string(),
-                    conflict.key.clone(),
-                    short(&conflict.body_hash.to_string()),
-                    short(&conflict.other_hash.to_string()),
-                ]
-            });
-            page.line("");
-            page.table(&["line", "key", "body", "held"], rows.collect(), "");
-        }
-    });
+    cx.ui.report(&report, |page| set_page(page, &report));
     Ok(if report.conflicts.is_empty() { Exit::Done } else { Exit::Refused })
+}
+
+fn open(file: &Path) -> Result<(Box<dyn BufRead + Send>, String), Failure> {
+    if file == Path::new("-") {
+        return Ok((Box::new(BufReader::new(io::stdin())), "stdin".to_owned()));
+    }
+    let place = file.display().to_string();
+    match File::open(file) {
+        Ok(opened) => Ok((Box::new(BufReader::with_capacity(1 << 16, opened)), place)),
+        Err(source) => Err(Error::Io { place, source }.into()),
+    }
+}
+
+fn set_page(page: &mut Page, report: &AdmittedSet) {
+    page.pairs(&[
+        ("created", report.created.to_string()),
+        ("existing", report.existing.to_string()),
+        ("conflicts", report.conflicts.len().to_string()),
+    ]);
+    if report.conflicts.is_empty() {
+        return;
+    }
+    let rows = report.conflicts.iter().map(|conflict| {
+        vec![
+            conflict.line.to_string(),
+            conflict.key.clone(),
+            short(&conflict.body_hash.to_string()),
+            short(&conflict.other_hash.to_string()),
+        ]
+    });
+    page.line("");
+    page.table(&["line", "key", "body", "held"], rows.collect(), "");
 }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use finaz::config::scrub;
-use finaz::control::{ArtifactsError, Error, StoreError};
+use finaz::control::{ArtifactsError, Error, StoreError, WarehouseError};
 use finaz::invalid::Invalid;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -88,10 +88,10 @@ impl From<Error> for Failure {
             Error::Unset { code, hint, .. } => Self::new(2, code, said, hint),
             Error::Store(error) => error.into(),
             Error::Artifacts(error) => error.into(),
-            Error::Warehouse(error) => {
-                let exit = if error.is_away() { 75 } else { 1 };
-                let hint = "see `finaz doctor`; without ClickHouse: --warehouse none";
-                Self::new(exit, error.code(), said, hint)
+            Error::Warehouse(error) => error.into(),
+            Error::Io { place, .. } => {
+                let hint = "name a readable file";
+                Self::new(2, "FILE_UNREADABLE", said, hint).with(json!({"place": place}))
             }
             Error::Panicked { .. } => Self::internal(&said),
             Error::IdempotencyConflict { key, body_hash, other_hash } => {
@@ -274,5 +274,29 @@ impl From<ArtifactsError> for Failure {
                 Self::new(1, "ARTIFACTS_IO", said, hint).with(json!({"place": place}))
             }
         }
+    }
+}
+
+impl From<WarehouseError> for Failure {
+    fn from(error: WarehouseError) -> Self {
+        let (exit, hint) = match &error {
+            WarehouseError::Away { .. } => {
+                (75, "start the server, or correct FINAZ_CLICKHOUSE_URL")
+            }
+            WarehouseError::Refused { .. } => (1, "correct the user, the password or the grants"),
+            WarehouseError::Untrusted { .. } => (1, "give its authority by --tls-ca FILE"),
+            WarehouseError::TooOld { .. } => (1, "use a newer ClickHouse"),
+            WarehouseError::Schema { found, expected, .. } if found < expected => {
+                (1, "run `finaz db migrate`")
+            }
+            WarehouseError::Schema { .. } => {
+                (1, "the schema is newer than this binary: install the newer finaz")
+            }
+            WarehouseError::Query { .. } | WarehouseError::Answer { .. } => {
+                (1, "see `finaz doctor`; if all is well there, this is a defect of finaz")
+            }
+            WarehouseError::Gap { .. } => (1, "stage it again: `finaz reconcile`"),
+        };
+        Self::new(exit, error.code(), error.to_string(), hint)
     }
 }

@@ -1,11 +1,13 @@
 //! The `finaz` command: parse, dispatch, report. Nothing is decided here.
 
+mod admit;
 mod cas;
 mod completions;
 mod context;
 mod db;
 mod doctor;
 mod failure;
+mod flow;
 mod globals;
 mod interrupt;
 mod lease;
@@ -13,9 +15,13 @@ mod logging;
 mod man;
 mod outbox;
 mod page;
+mod reconcile;
 mod refused;
+mod run_once;
 mod runs;
+mod snapshot;
 mod ui;
+mod worker;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -54,6 +60,13 @@ enum Command {
 #[derive(Debug, clap::Subcommand)]
 enum Work {
     #[command(subcommand)]
+    Snapshot(snapshot::SnapshotCommand),
+    #[command(subcommand)]
+    Flow(flow::FlowCommand),
+    Admit(admit::AdmitArgs),
+    RunOnce(run_once::RunOnceArgs),
+    Worker(worker::WorkerArgs),
+    #[command(subcommand)]
     Runs(runs::RunsCommand),
     #[command(subcommand)]
     Lease(lease::LeaseCommand),
@@ -61,6 +74,7 @@ enum Work {
     Outbox(outbox::OutboxCommand),
     #[command(subcommand)]
     Refused(refused::RefusedCommand),
+    Reconcile(reconcile::ReconcileArgs),
     #[command(subcommand)]
     Cas(cas::CasCommand),
     #[command(subcommand)]
@@ -114,10 +128,16 @@ fn run_work(ui: &Ui, globals: &Globals, work: Work) -> Result<Exit, Failure> {
 
 async fn dispatch(cx: &mut Context<'_>, work: Work) -> Result<Exit, Failure> {
     match work {
+        Work::Snapshot(command) => snapshot::run(cx, command).await,
+        Work::Flow(command) => flow::run(cx, command).await,
+        Work::Admit(args) => admit::run(cx, args).await,
+        Work::RunOnce(args) => run_once::run(cx, args).await,
+        Work::Worker(args) => worker::run(cx, args).await,
         Work::Runs(command) => runs::run(cx, command).await,
         Work::Lease(command) => lease::run(cx, command).await,
         Work::Outbox(command) => outbox::run(cx, command).await,
         Work::Refused(command) => refused::run(cx, command).await,
+        Work::Reconcile(args) => reconcile::run(cx, args).await,
         Work::Cas(command) => cas::run(cx, command).await,
         Work::Db(command) => db::run(cx, command).await,
         Work::Doctor(args) => doctor::run(cx, args).await,

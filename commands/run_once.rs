@@ -62,6 +62,9 @@ fn dry_page(page: &mut Page, report: &DryRun) {
     page.line("dry run: nothing was published");
 }
 
+/// Letters of a list of values that still fits a line.
+const VALUES_SHOWN_MAX: usize = 70;
+
 fn result_pairs(result: &ResultView, golden: Option<&str>) -> Vec<(&'static str, String)> {
     let mut pairs = vec![
         ("result", result.blob.to_string()),

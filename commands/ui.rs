@@ -32,7 +32,7 @@ pub(crate) enum Exit {
 pub(crate) enum Unit {
     Bytes,
     /// Without knowing how many there are.
-    Blobs,
+    Count,
 }
 
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl Ui {
         );
         let template = match unit {
             Unit::Bytes => "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-            Unit::Blobs => "{spinner} {msg} {human_pos} {per_sec}",
+            Unit::Count => "{spinner} {msg} {human_pos} {per_sec}",
         };
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);

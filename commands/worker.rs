@@ -19,9 +19,8 @@ pub(crate) struct WorkerArgs {
 
 pub(crate) async fn run(cx: &mut Context<'_>, args: WorkerArgs) -> Result<Exit, Failure> {
     let request = WorkerRequest { drain: args.drain, batch: cx.control.settings.batch };
-    let report = cx
-        .draining(async |control, stop| worker::work(control, request, stop).await)
-        .await?;
+    let report =
+        cx.draining(async |control, stop| worker::work(control, request, stop).await).await?;
     cx.ui.report(&report, |page| {
         page.pairs(&[
             ("claimed", report.claimed.to_string()),

@@ -12,7 +12,7 @@ use crate::ui::{Exit, Unit};
 pub(crate) struct VerifyArgs {}
 
 pub(crate) async fn run(cx: &mut Context<'_>, _args: VerifyArgs) -> Result<Exit, Failure> {
-    let bar = cx.ui.progress("verifying", Unit::Blobs);
+    let bar = cx.ui.progress("verifying", Unit::Count);
     let report = cx
         .blocking(move |control, brake| {
             cas::verify(control, &|blobs| {

@@ -25,9 +25,7 @@ pub(crate) struct ValidateArgs {
 
 pub(crate) async fn run(cx: &mut Context<'_>, args: ValidateArgs) -> Result<Exit, Failure> {
     let report = cx
-        .blocking(move |control, _| {
-            flows::validate(control, &args.files, args.save, args.replace)
-        })
+        .blocking(move |control, _| flows::validate(control, &args.files, args.save, args.replace))
         .await?;
     cx.ui.report(&report, |page| {
         for (at, flow) in report.flows.iter().enumerate() {
@@ -53,7 +51,7 @@ pub(super) fn describe(page: &mut Page, flow: &FlowView) {
         ("golden", or_dash(flow.golden)),
     ]);
     let rows = flow.nodes.iter().map(|node| {
-        vec![node.id.clone(), node.kind.clone(), node.period.to_string(), node.input.clone()]
+        vec![node.id.clone(), node.kind.to_owned(), node.period.to_string(), node.input.clone()]
     });
     page.line("");
     page.table(&["node", "type", "period", "input"], rows.collect(), "no nodes");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use finaz::control::snapshots::{self, ImportOptions};
+use finaz::control::snapshots::{self, Format, ImportOptions};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -60,7 +60,7 @@ pub(crate) struct ImportArgs {
 pub(crate) async fn run(cx: &mut Context<'_>, args: ImportArgs) -> Result<Exit, Failure> {
     let bar = cx.ui.progress("importing", Unit::Bytes);
     let file = args.file.clone();
-    let options = options(cx, args)?;
+    let options = options(args)?;
     let report = cx
         .blocking(move |control, brake| {
             snapshots::import(control, &file, &options, &|done, total| {
@@ -81,4 +81,35 @@ pub(crate) async fn run(cx: &mut Context<'_>, args: ImportArgs) -> Result<Exit, 
         }
     });
     Ok(Exit::Done)
+}
+
+fn options(args: ImportArgs) -> Result<ImportOptions, Failure> {
+    let format = args.format.as_deref().map(format).transpose()?;
+    Ok(ImportOptions {
+        name: args.name,
+        format,
+        time_column: args.time_column,
+        close_column: args.close_column,
+        instrument: args.instrument,
+        instrument_column: args.instrument_column,
+        event_id_column: args.event_id_column,
+        time_format: args.time_format,
+        tz: args.tz,
+        no_header: args.no_header,
+        sort: args.sort,
+        fields: args.fields,
+        replace: args.replace,
+    })
+}
+
+fn format(name: &str) -> Result<Format, Failure> {
+    match name {
+        "csv" => Ok(Format::Csv),
+        "jsonl" => Ok(Format::JsonLines),
+        "parquet" => Ok(Format::Parquet),
+        _ => Err(Failure::usage(
+            format!("--format: `{name}` is no format"),
+            "one of csv, jsonl, parquet",
+        )),
+    }
 }

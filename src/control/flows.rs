@@ -106,11 +106,8 @@ pub fn list(control: &Control) -> Result<NamedFlows, Error> {
         Some(artifacts) => artifacts.labels(Kind::Flow)?,
         None => Vec::new(),
     };
-    let named = |(name, label): (String, Label)| NamedFlow {
-        name,
-        flow: label.hash,
-        golden: label.golden,
-    };
+    let named =
+        |(name, label): (String, Label)| NamedFlow { name, flow: label.hash, golden: label.golden };
     Ok(NamedFlows { flows: labels.into_iter().map(named).collect() })
 }
 

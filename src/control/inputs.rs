@@ -237,7 +237,12 @@ fn unknown(kind: Kind, text: &str, meant: Option<&str>) -> Error {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => format!("see `finaz {what} list`; a file has a `/` or ends like one"),
     };
-    Error::Invalid(Invalid::new(code, text.escape_debug().to_string(), format!("no such {what}"), hint))
+    Error::Invalid(Invalid::new(
+        code,
+        text.escape_debug().to_string(),
+        format!("no such {what}"),
+        hint,
+    ))
 }
 
 #[cfg(test)]
@@ -248,7 +253,9 @@ mod tests {
     fn a_reference_is_a_hash_a_file_or_a_name() {
         let hash = Hash::of(b"x").to_string();
         assert!(matches!(reference(&hash), Reference::Hash(_)));
-        for file in ["./x", "a/b", "x.yaml", "x.yml", "x.json", "x.jsonl", "x.csv", "x.csv.gz", "x.parquet"] {
+        for file in
+            ["./x", "a/b", "x.yaml", "x.yml", "x.json", "x.jsonl", "x.csv", "x.csv.gz", "x.parquet"]
+        {
             assert!(matches!(reference(file), Reference::File(_)), "{file}");
         }
         for name in ["fixture.snapshot.01", "fixture.01_A_feature", "yaml", "sha256:12", ""] {

@@ -5,7 +5,9 @@ mod batch;
 pub mod cas;
 pub mod db;
 pub mod doctor;
+pub mod dry_run;
 pub mod evidence;
+pub mod flows;
 mod heart;
 mod inputs;
 pub mod leases;
@@ -13,12 +15,14 @@ pub mod reconcile;
 mod refusal;
 pub mod run_once;
 pub mod runs;
+pub mod snapshots;
 pub mod worker;
 
 use std::sync::{Arc, OnceLock};
 
 pub use crate::artifacts::Error as ArtifactsError;
 pub use crate::store::Error as StoreError;
+pub use crate::warehouse::Error as WarehouseError;
 pub use refusal::Error;
 
 use crate::artifacts::Artifacts;

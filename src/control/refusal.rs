@@ -1,9 +1,31 @@
 //! The one error that a verb can end with. What words, code, hint and exit status it gets is `commands/failure.rs`.
 
+use std::io;
+
 use crate::artifacts;
+use crate::flow;
 use crate::ids::{Hash, Owner};
 use crate::invalid::Invalid;
-use crate::{store, warehouse};
+use crate::{snapshot, store, warehouse};
+
+impl From<flow::Error> for Error {
+    fn from(error: flow::Error) -> Self {
+        match error {
+            flow::Error::Invalid(invalid) => Self::Invalid(invalid),
+            flow::Error::Io { place, source } => Self::Io { place, source },
+        }
+    }
+}
+
+impl From<snapshot::Error> for Error {
+    fn from(error: snapshot::Error) -> Self {
+        match error {
+            snapshot::Error::Invalid(invalid) => Self::Invalid(invalid),
+            snapshot::Error::Artifacts(error) => Self::Artifacts(error),
+            snapshot::Error::Io { place, source } => Self::Io { place, source },
+        }
+    }
+}
 
 /// Why a verb did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +41,9 @@ pub enum Error {
     Artifacts(#[from] artifacts::Error),
     #[error(transparent)]
     Warehouse(#[from] warehouse::Error),
+    /// A file of the operator could not be read.
+    #[error("{place}: {source}")]
+    Io { place: String, source: io::Error },
     /// The same key was used with another body.
     #[error("the idempotency key {key:?} was used with another request")]
     IdempotencyConflict { key: String, body_hash: Hash, other_hash: Hash },

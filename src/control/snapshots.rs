@@ -10,7 +10,7 @@ use crate::artifacts::{Kind, Label};
 use crate::ids::Hash;
 use crate::snapshot;
 
-pub use crate::snapshot::ImportOptions;
+pub use crate::snapshot::{Format, ImportOptions};
 
 /// What an import made, or found made before.
 #[derive(Clone, Debug, Serialize)]

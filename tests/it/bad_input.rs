@@ -12,7 +12,10 @@ fn refused(place: &Place, args: &[&str], at: &str) -> String {
     let message = error["message"].as_str().expect("a message");
     assert!(message.contains(at), "`{at}` is not named in: {message}");
     assert!(error["hint"].as_str().is_some_and(|hint| !hint.is_empty()), "no hint: {run:?}");
-    assert!(code.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'), "{code}");
+    assert!(
+        code.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'),
+        "{code}"
+    );
     let left: Vec<String> = tree(&place.path("artifacts"))
         .into_iter()
         .filter(|name| name != "layout" && !name.ends_with("lock"))
@@ -29,8 +32,18 @@ fn refused_file(name: &str, content: impl AsRef<[u8]>, flags: &[&str], at: &str)
     refused(&place, &[&["snapshot", "import", &file, "--name", "n"], flags].concat(), at)
 }
 
-const COLUMNS: &[&str] =
-    &["--time-column", "t", "--close-column", "c", "--instrument", "x", "--tz", "UTC", "--time-format", "%Y-%m-%d"];
+const COLUMNS: &[&str] = &[
+    "--time-column",
+    "t",
+    "--close-column",
+    "c",
+    "--instrument",
+    "x",
+    "--tz",
+    "UTC",
+    "--time-format",
+    "%Y-%m-%d",
+];
 
 fn refused_csv(content: impl AsRef<[u8]>, at: &str) -> String {
     refused_file("f.csv", content, COLUMNS, at)
@@ -53,7 +66,9 @@ fn flow(nodes: &str) -> String {
 
 #[test]
 fn a_period_of_0_or_beyond_i32_or_of_another_kind() {
-    for period in ["0", "-1", "1", "100001", "2147483648", "99999999999999999999", "3.5", "three", "null"] {
+    for period in
+        ["0", "-1", "1", "100001", "2147483648", "99999999999999999999", "3.5", "three", "null"]
+    {
         let node = format!("  - {{id: a, type: ema, period: {period}, input: close}}");
         refused_flow(&flow(&node), "f.yaml:6");
     }
@@ -67,7 +82,12 @@ fn a_cycle_an_unknown_node_and_an_unknown_field_of_the_manifest() {
     refused_flow(&cycle, "f.yaml:");
     refused_flow(&flow("  - {id: a, type: emma, period: 3, input: close}"), "f.yaml:6");
     refused_flow(&flow("  - {id: a, type: ema, perod: 3, input: close}"), "f.yaml:6");
-    refused_flow(&flow("  - {id: a, type: ema, period: 3, input: close}\n  - {id: a, type: sma, period: 3, input: close}"), "f.yaml:7");
+    refused_flow(
+        &flow(
+            "  - {id: a, type: ema, period: 3, input: close}\n  - {id: a, type: sma, period: 3, input: close}",
+        ),
+        "f.yaml:7",
+    );
     refused_flow(&flow("  []"), "f.yaml:");
     refused_flow("", "f.yaml");
     refused_flow("- a\n", "f.yaml");
@@ -81,7 +101,10 @@ fn a_bomb_and_duplicate_keys_in_a_manifest() {
         bomb.push_str(&format!("{name}: &{name} [{list}]\n"));
     }
     refused_flow(&bomb, "f.yaml");
-    refused_flow(&format!("name: g\n{}", flow("  - {id: a, type: ema, period: 3, input: close}")), "f.yaml:3");
+    refused_flow(
+        &format!("name: g\n{}", flow("  - {id: a, type: ema, period: 3, input: close}")),
+        "f.yaml:3",
+    );
     refused_flow(&flow("  - {id: a, type: ema, period: 3, period: 4, input: close}"), "f.yaml:6");
     let deep = format!("a: {}{}\n", "[".repeat(100_000), "]".repeat(100_000));
     refused_flow(&deep, "f.yaml");
@@ -137,7 +160,14 @@ fn times_that_are_out_of_order_or_say_too_little() {
     refused_csv("t,c\n2024-13-01,1\n", "f.csv:2");
     refused_csv("t,c\n,1\n", "f.csv:2");
     let zoneless = [
-        "--time-column", "t", "--close-column", "c", "--instrument", "x", "--time-format", "%Y-%m-%d",
+        "--time-column",
+        "t",
+        "--close-column",
+        "c",
+        "--instrument",
+        "x",
+        "--time-format",
+        "%Y-%m-%d",
     ];
     refused_file("f.csv", "t,c\n2024-01-01,1\n", &zoneless, "f.csv:2");
     let zone = [&zoneless[..], &["--tz", "Mars/Olympus"]].concat();
@@ -147,15 +177,25 @@ fn times_that_are_out_of_order_or_say_too_little() {
 #[test]
 fn equal_times_and_a_file_to_be_sorted_are_legal() {
     let place = Place::new();
-    let file = place.file("f.csv", "\u{feff}t,c\r\n2024-01-02,1\r\n2024-01-01,2\r\n2024-01-01,\r\n");
-    let args = [&["snapshot", "import", &file, "--name", "n", "--sort", "--json"], COLUMNS].concat();
+    let file =
+        place.file("f.csv", "\u{feff}t,c\r\n2024-01-02,1\r\n2024-01-01,2\r\n2024-01-01,\r\n");
+    let args =
+        [&["snapshot", "import", &file, "--name", "n", "--sort", "--json"], COLUMNS].concat();
     assert_eq!(place.finaz(&args).exits(0).json()["events"], 3);
 }
 
 #[test]
 fn instruments_and_names_with_control_characters() {
     let columns = [
-        "--time-column", "t", "--close-column", "c", "--instrument-column", "i", "--tz", "UTC", "--time-format",
+        "--time-column",
+        "t",
+        "--close-column",
+        "c",
+        "--instrument-column",
+        "i",
+        "--tz",
+        "UTC",
+        "--time-format",
         "%Y-%m-%d",
     ];
     let content = "t,c,i\n2024-01-01,1,a\n2024-01-02,1,a\u{1b}[2J\n";
@@ -190,8 +230,17 @@ fn a_key_that_cannot_be_one() {
         ("--principal", "\u{7f}"),
         ("--operation", ""),
     ] {
-        let args =
-            ["run-once", "--dry-run", "--flow", &flow, "--snapshot", &snapshot, flag, value, "--json"];
+        let args = [
+            "run-once",
+            "--dry-run",
+            "--flow",
+            &flow,
+            "--snapshot",
+            &snapshot,
+            flag,
+            value,
+            "--json",
+        ];
         let run = place.finaz(&args).exits(2);
         assert_eq!(run.refusal(), "ADMISSION_KEY_INVALID", "{flag}");
         assert!(run.out.contains(flag) && run.out.len() < 1000, "{run:?}");

@@ -46,10 +46,12 @@ impl Place {
         command
     }
 
+    #[must_use = "check how it ended"]
     fn finaz(&self, args: &[&str]) -> Run {
         Run::of(self.command(args))
     }
 
+    #[must_use = "check how it ended"]
     fn finaz_with(&self, environment: &[(&str, &str)], args: &[&str]) -> Run {
         let mut command = self.command(args);
         command.envs(environment.iter().copied());
@@ -58,7 +60,6 @@ impl Place {
 }
 
 /// Everything an operator can see of one run.
-#[must_use = "check how it ended"]
 #[derive(Debug)]
 struct Run {
     exit: Option<i32>,

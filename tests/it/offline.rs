@@ -195,18 +195,32 @@ fn an_unknown_flow_or_snapshot_is_refused_with_the_name_that_was_meant() {
     place.finaz(&["flow", "validate", &flow, "--save", "--json"]).exits(0).json();
     let hash = format!("sha256:{}", "0".repeat(64));
     for (args, code, hint) in [
-        (["--flow", "fixture.01_A_featur", "--snapshot", "x"], "FLOW_UNKNOWN", "fixture.01_A_feature"),
-        (["--flow", "fixture.01_A_feature", "--snapshot", "fixture.snapshot.1"], "SNAPSHOT_UNKNOWN", "fixture.snapshot.01"),
+        (
+            ["--flow", "fixture.01_A_featur", "--snapshot", "x"],
+            "FLOW_UNKNOWN",
+            "fixture.01_A_feature",
+        ),
+        (
+            ["--flow", "fixture.01_A_feature", "--snapshot", "fixture.snapshot.1"],
+            "SNAPSHOT_UNKNOWN",
+            "fixture.snapshot.01",
+        ),
         (["--flow", &hash, "--snapshot", "x"], "FLOW_UNKNOWN", "flow list"),
-        (["--flow", "fixture.01_A_feature", "--snapshot", &hash], "SNAPSHOT_UNKNOWN", "snapshot list"),
+        (
+            ["--flow", "fixture.01_A_feature", "--snapshot", &hash],
+            "SNAPSHOT_UNKNOWN",
+            "snapshot list",
+        ),
         (["--flow", "./no.yaml", "--snapshot", "x"], "FLOW_UNREADABLE", "manifest"),
     ] {
         let run = place.finaz(&[&["run-once", "--dry-run", "--json"][..], &args].concat()).exits(2);
         assert_eq!(run.refusal(), code, "{args:?}");
         assert!(run.out.contains(hint), "{args:?}: {run:?}");
     }
-    let flow_hash = place.finaz(&["flow", "list", "--json"]).exits(0).json()["flows"][0]["flow"].clone();
-    let args = ["--flow", "fixture.01_A_feature", "--snapshot", flow_hash.as_str().expect("a hash")];
+    let flow_hash =
+        place.finaz(&["flow", "list", "--json"]).exits(0).json()["flows"][0]["flow"].clone();
+    let args =
+        ["--flow", "fixture.01_A_feature", "--snapshot", flow_hash.as_str().expect("a hash")];
     let run = place.finaz(&[&["run-once", "--dry-run", "--json"][..], &args].concat()).exits(2);
     assert_eq!(run.refusal(), "SNAPSHOT_UNKNOWN", "a flow is no snapshot");
 }
