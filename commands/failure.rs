@@ -176,8 +176,14 @@ impl From<StoreError> for Failure {
             StoreError::Denied { .. } => {
                 Self::new(1, "PG_DENIED", said, "correct the user, password or database")
             }
-            StoreError::Busy { .. } => {
+            StoreError::Busy => {
                 Self::new(75, "PG_BUSY", said, "try again; end the other session if it hangs")
+            }
+            StoreError::LeaseBusy { name, blockers } => {
+                let hint =
+                    "try again; end the other session if it hangs: pg_terminate_backend(pid)";
+                let more = json!({"name": name, "blockers": blockers});
+                Self::new(75, "LEASE_BUSY", said, hint).with(more)
             }
             StoreError::CommitUnknown { .. } => {
                 Self::new(75, "COMMIT_UNKNOWN", said, "repeat the command: it is idempotent")

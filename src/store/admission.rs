@@ -72,7 +72,7 @@ impl Store {
                 Ok(Some(verdicts)) => return Ok(verdicts),
                 // Another session's insert of the same key was rolled back in between.
                 Ok(None) if tries < TRIES_MAX => {}
-                Ok(None) => return Err(Error::Busy { blockers: None }),
+                Ok(None) => return Err(Error::Busy),
                 Err(error) if error.is_away() && tries < TRIES_MAX => {}
                 Err(error) => return Err(error),
             }

@@ -137,15 +137,16 @@ impl Store {
         Ok(false)
     }
 
-    /// Sessions that hold the lease of this name, for the words of a refusal.
-    pub async fn blockers(&self) -> Result<Vec<String>, Error> {
+    /// Sessions that may hold the row of a lease for which we have just waited in vain, the oldest first.
+    pub(super) async fn blockers(&self) -> Result<Vec<String>, Error> {
         let client = self.client().await?;
         let rows = client
             .query(
                 "SELECT 'pid ' || pid || ' (' || coalesce(nullif(application_name, ''), 'no name') || ', '
                         || round(extract(epoch FROM clock_timestamp() - xact_start)) || ' s in its transaction)'
                  FROM pg_stat_activity
-                 WHERE xact_start < clock_timestamp() - interval '1 second' AND pid <> pg_backend_pid()
+                 WHERE xact_start < clock_timestamp() - current_setting('lock_timeout')::interval
+                   AND pid <> pg_backend_pid()
                    AND pid IN (SELECT pid FROM pg_locks WHERE relation = 'finaz.leases'::regclass)
                  ORDER BY xact_start LIMIT 5",
                 &[],

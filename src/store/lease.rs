@@ -86,7 +86,7 @@ impl Store {
         ttl: Duration,
         known: Option<HighWater>,
     ) -> Result<(Grant, LeaseRow), Error> {
-        self.bounded(async {
+        self.on_row(name, async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await.map_err(|error| self.error(&error))?;
             // Two first claims of one name must meet on something: a row that is not there cannot be locked.
@@ -137,7 +137,7 @@ impl Store {
         owner: &Owner,
         ttl: Duration,
     ) -> Result<Result<LeaseRow, (Refusal, Option<LeaseRow>)>, Error> {
-        self.bounded(async {
+        self.on_row(name, async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await.map_err(|error| self.error(&error))?;
             let held = self.lock(&transaction, name).await?;
@@ -163,7 +163,7 @@ impl Store {
         name: &str,
         owner: &Owner,
     ) -> Result<Result<LeaseRow, (Refusal, Option<LeaseRow>)>, Error> {
-        self.bounded(async {
+        self.on_row(name, async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await.map_err(|error| self.error(&error))?;
             let held = self.lock(&transaction, name).await?;
@@ -199,7 +199,7 @@ impl Store {
         reason: &str,
         known: Option<HighWater>,
     ) -> Result<i64, Error> {
-        self.bounded(async {
+        self.on_row(name.unwrap_or_default(), async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await.map_err(|error| self.error(&error))?;
             let known_epoch = known.map_or(0, |known| known.epoch);
@@ -212,7 +212,7 @@ impl Store {
             let epoch: i64 = transaction
                 .query_one(
                     "INSERT INTO finaz.epochs (lease, epoch, who, reason)
-                     SELECT $1, 1 + greatest($2, 1, (SELECT max(epoch) FROM finaz.epochs WHERE lease = $1),
+                     SELECT $1, 1 + greatest($2::bigint, 1, (SELECT max(epoch) FROM finaz.epochs WHERE lease = $1),
                                              (SELECT epoch FROM finaz.leases WHERE name = $1)), $3, $4
                      RETURNING epoch",
                     &[&scope, &known_epoch, &who, &reason],
@@ -224,7 +224,7 @@ impl Store {
                 transaction
                     .execute(
                         "INSERT INTO finaz.leases (lease_no, name, owner, fence, epoch, expires_at)
-                         VALUES (nextval('finaz.lease_no'), $1, $2, greatest($3, 1), $4, clock_timestamp())
+                         VALUES (nextval('finaz.lease_no'), $1, $2, greatest($3::bigint, 1), $4, clock_timestamp())
                          ON CONFLICT (name) DO UPDATE SET epoch = $4, expires_at = clock_timestamp(),
                              fence = greatest(finaz.leases.fence, $3)",
                         &[&name, &who, &known_fence, &epoch],
@@ -236,6 +236,21 @@ impl Store {
             Ok(epoch)
         })
         .await
+    }
+
+    /// Bounds work on the row of a lease; when somebody else holds the row for too long, says who.
+    async fn on_row<T>(
+        &self,
+        name: &str,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        match self.bounded(work).await {
+            Err(Error::Busy) => {
+                let blockers = self.bounded(self.blockers()).await.unwrap_or_default();
+                Err(Error::LeaseBusy { name: name.to_owned(), blockers })
+            }
+            done => done,
+        }
     }
 
     /// Renews all these leases that are still the owner's; gives those.

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool, PoolError};
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::WrongType;
 
 pub use admission::{Admitted, Verdict};
 pub use claim::{Claim, ClaimedRun};
@@ -52,8 +53,11 @@ pub enum Error {
     #[error("PostgreSQL at {place} refuses us: {why}")]
     Denied { place: String, why: String },
     /// A row is locked by somebody else for longer than we wait.
-    #[error("a row is locked by another session{}", .blockers.as_deref().unwrap_or_default())]
-    Busy { blockers: Option<String> },
+    #[error("a row is locked by another session")]
+    Busy,
+    /// The row of a lease is; `blockers` may be who.
+    #[error("the row of {name} is locked by {}", named(blockers))]
+    LeaseBusy { name: String, blockers: Vec<String> },
     /// The reply to COMMIT was lost: it may or may not have happened.
     #[error("PostgreSQL at {place} did not answer COMMIT: {why}")]
     CommitUnknown { place: String, why: String },
@@ -76,12 +80,20 @@ impl Error {
     fn of(place: &str, error: &tokio_postgres::Error) -> Self {
         let place = place.to_owned();
         let Some(db) = error.as_db_error() else {
-            return Self::Away { place, why: innermost(error) };
+            let why = innermost(error);
+            // Ours: no server will ever understand it.
+            return if std::error::Error::source(error)
+                .is_some_and(|source| source.is::<WrongType>())
+            {
+                Self::Statement { sqlstate: "42804".to_owned(), why }
+            } else {
+                Self::Away { place, why }
+            };
         };
         let code = db.code();
         let why = db.message().to_owned();
         if *code == SqlState::LOCK_NOT_AVAILABLE {
-            return Self::Busy { blockers: None };
+            return Self::Busy;
         }
         let denied = [
             SqlState::INVALID_PASSWORD,
@@ -103,8 +115,23 @@ impl Error {
     /// Whether the same request may succeed later.
     #[must_use]
     pub fn is_away(&self) -> bool {
-        matches!(self, Self::Away { .. } | Self::CommitUnknown { .. } | Self::Busy { .. })
+        match self {
+            Self::Away { .. }
+            | Self::CommitUnknown { .. }
+            | Self::Busy
+            | Self::LeaseBusy { .. } => true,
+            Self::Denied { .. }
+            | Self::Schema { .. }
+            | Self::Unsafe { .. }
+            | Self::PublicationConflict { .. }
+            | Self::Statement { .. } => false,
+        }
     }
+}
+
+/// Who holds a row, in words.
+fn named(blockers: &[String]) -> String {
+    if blockers.is_empty() { "another session".to_owned() } else { blockers.join(", ") }
 }
 
 /// The last cause: "connection refused" says more than "error connecting to server".

@@ -2,8 +2,14 @@
 //! servers up and sets it to `required`. One test binary, one module per concern.
 
 mod instance;
+mod leases;
+mod load;
+mod process;
+mod proxy;
 mod stack;
+mod stage;
 mod warehouse;
+mod wire;
 
 /// The value of an environment variable, such as a server's URL. `None`, with a line, where it is not set; a failure
 /// where live tests are required.
