@@ -36,6 +36,11 @@ impl Heart {
         leases.insert(lease_no);
         Kept { lease_no, leases: Arc::clone(&self.leases) }
     }
+
+    /// The leases that are being renewed now.
+    pub(super) fn kept(&self) -> Vec<i64> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+    }
 }
 
 /// One lease that is being renewed.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::batch::{Gates, Outcome, Rooms};
-use super::heart::Heart;
+use super::heart::{Heart, Kept};
 use super::{Control, Error};
 use crate::ids::Owner;
 use crate::store::{Claim, Store};
@@ -101,6 +101,8 @@ struct Worker {
     counts: Counts,
     in_flight: Arc<Semaphore>,
     wake: Notify,
+    /// Held from a claim to the start of its renewal, so that the sweep does not take it for a lost one.
+    claiming: tokio::sync::Mutex<()>,
     away: Mutex<Option<Away>>,
     /// What no retry can mend; ends the worker.
     fatal: Mutex<Option<Error>>,
@@ -131,6 +133,7 @@ pub async fn work(
         counts: Counts::default(),
         in_flight: Arc::new(Semaphore::new(IN_FLIGHT_MAX as usize)),
         wake: Notify::new(),
+        claiming: tokio::sync::Mutex::new(()),
         away: Mutex::new(None),
         fatal: Mutex::new(None),
         failed: Notify::new(),
@@ -230,9 +233,9 @@ async fn claim_loop(worker: &Arc<Worker>, mut stop: watch::Receiver<Stop>) -> Re
         claims = (claims + 1) % FLOOR_CLAIMS_MAX;
         let from = if claims == 0 { 0 } else { floor };
         match worker.claim(from).await {
-            Ok(Some(claim)) => {
+            Ok(Some((claim, kept))) => {
                 floor = claim.runs.first().map_or(from, |run| run.event_id);
-                worker.launch(claim, place);
+                worker.launch(claim, kept, place);
             }
             Ok(None) if from > 0 => floor = 0,
             Ok(None) => {
@@ -256,26 +259,29 @@ async fn claim_loop(worker: &Arc<Worker>, mut stop: watch::Receiver<Stop>) -> Re
 }
 
 impl Worker {
-    async fn claim(&self, floor: i64) -> Result<Option<Claim>, Error> {
+    async fn claim(&self, floor: i64) -> Result<Option<(Claim, Kept)>, Error> {
         let batch = i64::from(self.request.batch);
+        let _claiming = self.claiming.lock().await;
         let claim = self.rooms.store.claim(&self.owner, self.ttl, batch, floor).await?;
-        Ok(claim)
+        Ok(claim.map(|claim| {
+            let kept = self.heart.keep(claim.lease_no);
+            (claim, kept)
+        }))
     }
 
     /// Carries a claim in a task of its own; the lease is renewed for exactly as long.
-    fn launch(self: &Arc<Self>, claim: Claim, place: OwnedSemaphorePermit) {
+    fn launch(self: &Arc<Self>, claim: Claim, kept: Kept, place: OwnedSemaphorePermit) {
         let worker = Arc::clone(self);
         tokio::spawn(async move {
-            worker.carry(&claim).await;
+            worker.carry(&claim, kept).await;
             drop(place);
             worker.wake.notify_one();
         });
     }
 
-    async fn carry(&self, claim: &Claim) {
+    async fn carry(&self, claim: &Claim, kept: Kept) {
         let runs = u64::try_from(claim.runs.len()).unwrap_or(u64::MAX);
         self.counts.claimed.fetch_add(runs, Ordering::Relaxed);
-        let kept = self.heart.keep(claim.lease_no);
         let done = self.rooms.process(claim, &self.gates).await;
         drop(kept);
         match done {
@@ -296,10 +302,13 @@ impl Worker {
     /// Takes one run that an owner died with, with nothing else in flight: if it kills again, it kills alone.
     async fn suspect(self: &Arc<Self>) -> Result<bool, Error> {
         let alone = self.in_flight.acquire_many(IN_FLIGHT_MAX).await.expect("never closed");
+        let claiming = self.claiming.lock().await;
         let claimed = self.rooms.store.claim_suspect(&self.owner, self.ttl).await;
         match claimed {
             Ok(Some(claim)) => {
-                self.carry(&claim).await;
+                let kept = self.heart.keep(claim.lease_no);
+                drop(claiming);
+                self.carry(&claim, kept).await;
                 drop(alone);
                 Ok(true)
             }
@@ -363,6 +372,12 @@ impl Worker {
         }
     }
 
+    /// Before any sweep: what we merely lost track of is no orphan.
+    async fn give_back_lost(&self) -> Result<u64, Error> {
+        let _claiming = self.claiming.lock().await;
+        Ok(self.rooms.store.give_back_own(&self.owner, &self.heart.kept()).await?)
+    }
+
     fn sweep_period(&self) -> Duration {
         (self.ttl / 3).clamp(SWEEP_MIN, SWEEP_MAX)
     }
@@ -383,6 +398,11 @@ async fn sweep(worker: Arc<Worker>) {
     let (mut floor, mut sweeps) = (0, 0);
     loop {
         sweeps = (sweeps + 1) % FULL_SWEEP;
+        match worker.give_back_lost().await {
+            Ok(0) => {}
+            Ok(runs) => tracing::info!(runs, "given back: we had lost track of them"),
+            Err(error) => tracing::debug!(%error, "nothing given back"),
+        }
         match sweep_once(&worker.rooms.store, if sweeps == 0 { 0 } else { floor }).await {
             Ok((swept, next)) => {
                 floor = next;

@@ -80,9 +80,7 @@ impl Store {
     }
 
     async fn insert_admissions(&self, call: Uuid, requests: &[Request]) -> Result<(), Error> {
-        // One order for all sessions: two sets that share keys must not wait for each other crosswise.
-        let mut sorted: Vec<&Request> = requests.iter().collect();
-        sorted.sort_by_key(|request| request.scope);
+        // Sorted, so that two sets that share keys do not wait for each other crosswise.
         // A set may name a key twice; the first body wins, as it would one by one.
         let mut order: Vec<usize> = (0..requests.len()).collect();
         order.sort_by_key(|&index| (requests[index].scope, index));

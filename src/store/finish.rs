@@ -103,6 +103,22 @@ impl Store {
         Ok(())
     }
 
+    /// Lets go of a lease whose work panicked: it expires at once and is nobody's, so the sweep counts its runs as
+    /// having lost an owner.
+    pub async fn disown(&self, claim: &Claim) -> Result<(), Error> {
+        let client = self.client().await?;
+        client
+            .execute(
+                "UPDATE finaz.leases SET expires_at = least(expires_at, clock_timestamp()),
+                        owner = owner || ' (panicked)'
+                 WHERE lease_no = $1 AND owner = $2 AND fence = $3 AND NOT closed",
+                &[&claim.lease_no, &claim.owner.token(), &claim.fence],
+            )
+            .await
+            .map_err(|error| self.error(&error))?;
+        Ok(())
+    }
+
     /// Records effects that a fence refused, each against what the lease and the run say now.
     pub async fn record_refused(
         &self,

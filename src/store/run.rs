@@ -84,41 +84,50 @@ impl Store {
         Ok(rows.iter().map(run_row).collect())
     }
 
-    /// Asks to cancel: a run that has not started is CANCELLED in the same transaction, one that runs is
-    /// marked; gives the state it had.
+    /// Asks to cancel: a run that has not started is CANCELLED at once, one that runs is marked; gives the state
+    /// it had.
+    ///
+    /// Two transactions, since a claim locks event before run and a publication run before event: the first holds
+    /// the run alone, the second goes the way of a claim. Whoever claims in between sees the mark.
     pub async fn request_cancel(&self, run_id: &str) -> Result<Option<String>, Error> {
         self.bounded(async {
             let client = self.client().await?;
-            // Locked in the order outbox, run, as a claim does.
-            let row = client
+            let marked = client
                 .query_opt(
-                    "WITH e AS MATERIALIZED (
-                         SELECT id FROM finaz.outbox
-                         WHERE id = (SELECT event_id FROM finaz.api_runs WHERE run_id = $1) FOR UPDATE
-                     ), was AS MATERIALIZED (
-                         SELECT run_no, state, event_id, fence FROM finaz.api_runs
-                         WHERE run_id = $1 AND event_id IN (SELECT id FROM e) FOR UPDATE
-                     ), u AS (
-                         UPDATE finaz.api_runs AS r SET cancel_requested_at = clock_timestamp(),
-                             state = CASE was.state WHEN 'QUEUED' THEN 'CANCELLED' ELSE r.state END,
-                             finished_at = CASE was.state WHEN 'QUEUED' THEN clock_timestamp() END,
-                             run_revision = r.run_revision + CASE was.state WHEN 'QUEUED' THEN 1 ELSE 0 END
-                         FROM was WHERE r.run_no = was.run_no AND was.state IN ('QUEUED', 'RUNNING')
-                           AND r.cancel_requested_at IS NULL
-                         RETURNING r.run_no
-                     ), o AS (
-                         UPDATE finaz.outbox AS o SET claimed = true, delivered_at = clock_timestamp()
-                         FROM was WHERE o.id = was.event_id AND was.state = 'QUEUED'
+                    "WITH u AS (
+                         UPDATE finaz.api_runs SET cancel_requested_at = clock_timestamp()
+                         WHERE run_id = $1 AND state IN ('QUEUED', 'RUNNING') AND cancel_requested_at IS NULL
+                         RETURNING run_no, state, fence
                      ), h AS (
                          INSERT INTO finaz.run_history (run_no, what, fence)
-                         SELECT run_no, 'cancel requested', was.fence FROM u JOIN was USING (run_no)
+                         SELECT run_no, 'cancel requested', fence FROM u
                      )
-                     SELECT state FROM was",
+                     SELECT state FROM u
+                     UNION ALL SELECT state FROM finaz.api_runs WHERE run_id = $1 AND NOT EXISTS (SELECT 1 FROM u)",
                     &[&run_id],
                 )
                 .await
                 .map_err(|error| self.commit_error(&error))?;
-            Ok(row.map(|row| row.get(0)))
+            let Some(state) = marked.map(|row| row.get::<_, String>(0)) else { return Ok(None) };
+            client
+                .execute(
+                    "WITH e AS MATERIALIZED (
+                         SELECT o.id, o.run_no FROM finaz.outbox AS o
+                         WHERE o.id = (SELECT event_id FROM finaz.api_runs WHERE run_id = $1) AND NOT o.claimed
+                         FOR UPDATE SKIP LOCKED
+                     ), u AS (
+                         UPDATE finaz.api_runs AS r SET state = 'CANCELLED', finished_at = clock_timestamp(),
+                                run_revision = r.run_revision + 1
+                         FROM e WHERE r.run_no = e.run_no AND r.state = 'QUEUED' AND r.cancel_requested_at IS NOT NULL
+                         RETURNING r.event_id
+                     )
+                     UPDATE finaz.outbox AS o SET claimed = true, delivered_at = clock_timestamp()
+                     FROM u WHERE o.id = u.event_id",
+                    &[&run_id],
+                )
+                .await
+                .map_err(|error| self.commit_error(&error))?;
+            Ok(Some(state))
         })
         .await
     }

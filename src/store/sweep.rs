@@ -3,6 +3,7 @@
 //! Every step re-checks what it read in the statement that writes, under the lock of the lease.
 
 use super::{Error, Store};
+use crate::ids::Owner;
 use crate::rules::run::{Orphan, orphan};
 
 /// Runs that a periodic look at events covers; the first covers all.
@@ -53,6 +54,25 @@ const RETURN: &str = "
         FROM u JOIN finaz.leases AS l USING (lease_no)
     )
     SELECT count(*) FILTER (WHERE NOT poison), count(*) FILTER (WHERE poison) FROM u";
+
+const GIVE_BACK_OWN: &str = "
+    WITH l AS MATERIALIZED (
+        SELECT lease_no, run_nos FROM finaz.leases
+        WHERE NOT closed AND owner = $1 AND lease_no <> ALL ($2) ORDER BY lease_no FOR UPDATE
+    ), u AS (
+        UPDATE finaz.api_runs AS r SET state = 'QUEUED' FROM l
+        WHERE r.run_no = ANY (l.run_nos) AND r.lease_no = l.lease_no AND r.state = 'RUNNING'
+        RETURNING r.run_no, r.event_id, r.fence
+    ), o AS (
+        UPDATE finaz.outbox AS o SET claimed = false FROM u WHERE o.id = u.event_id
+    ), h AS (
+        INSERT INTO finaz.run_history (run_no, what, fence, owner)
+        SELECT run_no, 'given back: its owner lost track of it', fence, $1 FROM u
+    ), d AS (
+        UPDATE finaz.leases AS d SET closed = true, expires_at = least(d.expires_at, clock_timestamp())
+        FROM l WHERE d.lease_no = l.lease_no
+    )
+    SELECT count(*) FROM u";
 
 /// QUEUED, but its event is delivered or claimed: nobody would ever take it.
 const MEND: &str = "
@@ -150,6 +170,20 @@ impl Store {
                 .map_err(|error| self.error(&error))?
                 .get(0);
             Ok((mended, newest - MEND_NEWEST))
+        })
+        .await
+    }
+
+    /// Gives back what is on record as `owner`'s, which is us, and is not among the leases we know of: a claim whose
+    /// reply was lost, or work that ended while the database was away. No owner died, so no attempt is counted.
+    pub async fn give_back_own(&self, owner: &Owner, known: &[i64]) -> Result<u64, Error> {
+        self.bounded(async {
+            let client = self.client().await?;
+            let row = client
+                .query_one(GIVE_BACK_OWN, &[&owner.token(), &known])
+                .await
+                .map_err(|error| self.error(&error))?;
+            Ok(row.get::<_, i64>(0).unsigned_abs())
         })
         .await
     }
