@@ -12,15 +12,17 @@ use crate::invalid::{Invalid, nearest};
 
 type Object = BTreeMap<String, Value>;
 
-/// What the lines so far have settled.
-#[derive(Debug, Default)]
-struct Seen {
+/// A file of lines, and what those read so far have settled.
+struct Reader<'a> {
+    source: &'a Source,
+    settings: &'a Settings,
     /// The key of the event id, or that there is none: the first line decides.
     event_id: Option<Option<String>>,
     /// The keys of the first line, for messages.
     keys: Vec<String>,
     /// Which fields were on any line.
-    fields: Vec<bool>,
+    seen: Vec<bool>,
+    kept: Kept,
 }
 
 /// Reads the objects of a JSON lines file. Empty lines are none.
@@ -31,8 +33,9 @@ pub(super) fn read(
     sink: Sink<'_>,
 ) -> Result<(), Stop> {
     let mut lines = source.lines(progress)?;
-    let mut kept = Kept::default();
-    let mut seen = Seen { fields: vec![false; settings.fields.len()], ..Seen::default() };
+    let seen = vec![false; settings.fields.len()];
+    let kept = Kept::default();
+    let mut reader = Reader { source, settings, event_id: None, keys: Vec::new(), seen, kept };
     let mut any = false;
     while let Some((number, line)) = lines.next(source)? {
         if line.iter().all(u8::is_ascii_whitespace) {
@@ -40,95 +43,100 @@ pub(super) fn read(
         }
         any = true;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let object = match parse_line(line, &source.place, number)? {
-            Value::Map(object) => object,
-            other => {
-                let message = format!("the line is {}, not an object", other.kind());
-                let hint = "JSON lines has one object a line, and no list around them";
-                return Err(Invalid::new("JSON_SHAPE", source.at(number), message, hint).into());
-            }
+        let value = parse_line(line, &source.place, number)?;
+        let Value::Map(object) = value else {
+            let message = format!("the line is {}, not an object", value.kind());
+            let hint = "JSON lines has one object a line, and no list around them";
+            return Err(Invalid::new("JSON_SHAPE", source.at(number), message, hint).into());
         };
-        object_event(source, settings, (number, &object), &mut seen, &mut kept, &mut *sink)?;
+        reader.event(number, &object, &mut *sink)?;
     }
     if !any {
         return Err(empty(source).into());
     }
-    match seen.fields.iter().position(|seen| !seen) {
-        Some(missing) => {
-            let name = &settings.fields[missing];
-            let message = format!("--field: no line has the key {}", shown(name));
-            Err(unknown("--field", name, message, &seen.keys, source.at(1)).into())
-        }
-        None => Ok(()),
-    }
+    reader.all_fields_seen().map_err(Stop::from)
 }
 
-fn object_event(
-    source: &Source,
-    settings: &Settings,
-    (line, object): (u64, &Object),
-    seen: &mut Seen,
-    kept: &mut Kept,
-    sink: Sink<'_>,
-) -> Result<(), Stop> {
-    if seen.keys.is_empty() {
-        seen.keys = object.keys().cloned().collect();
+impl Reader<'_> {
+    fn event(&mut self, line: u64, object: &Object, sink: Sink<'_>) -> Result<(), Stop> {
+        if self.keys.is_empty() {
+            self.keys = object.keys().cloned().collect();
+        }
+        let (source, settings) = (self.source, self.settings);
+        let at = |fault: Fault| Stop::from(fault.at(source.at(line)));
+        let event_id = self.event_id(line, object)?;
+        self.kept.clear();
+        for (field, seen) in settings.fields.iter().zip(&mut self.seen) {
+            let value = object.get(field);
+            *seen |= value.is_some();
+            keep(field, value.unwrap_or(&Value::Null), &mut self.kept.bytes).map_err(at)?;
+            self.kept.end();
+        }
+        let instrument = match &settings.instrument {
+            Instrument::Fixed(name) => name.clone(),
+            Instrument::Column(key) => {
+                let value = self.get(line, object, "--instrument-column", key)?;
+                word("instrument", value).map_err(at)?
+            }
+        };
+        let time = self.get(line, object, "--time-column", &settings.time_column)?;
+        let close = self.get(line, object, "--close-column", &settings.close_column)?;
+        sink(&Event {
+            line,
+            time: time_of(settings, time).map_err(at)?,
+            close: close_of(close).map_err(at)?,
+            instrument: &instrument,
+            event_id: event_id.as_deref(),
+            fields: &self.kept,
+        })
     }
-    let at = |fault: Fault| Stop::from(fault.at(source.at(line)));
-    let get = |flag: &str, key: &str| {
+
+    fn get<'a>(
+        &self,
+        line: u64,
+        object: &'a Object,
+        flag: &str,
+        key: &str,
+    ) -> Result<&'a Value, Invalid> {
         object.get(key).ok_or_else(|| {
             let keys: Vec<String> = object.keys().cloned().collect();
             let message =
                 format!("{flag}: there is no key {}; the keys are {}", shown(key), listed(&keys));
-            Stop::from(unknown(flag, key, message, &keys, source.at(line)))
+            unknown(flag, key, message, &keys, self.source.at(line))
         })
-    };
-    let event_key = event_key(settings, object, seen);
-    let event_id = match event_key {
-        Some(key) => {
-            let id = word("event id", get("--event-id-column", &key)?).map_err(at)?;
-            cell::name("event id", &id, EVENT_ID_MAX).map_err(at)?;
-            Some(id)
-        }
-        None if object.contains_key("event_id") && settings.event_id_column.is_none() => {
-            let message = "has an event_id, and the lines before have none";
-            let hint = "give every line its event_id, or none";
-            return Err(Invalid::new("EVENT_ID_MIXED", source.at(line), message, hint).into());
-        }
-        None => None,
-    };
-    kept.clear();
-    for (field, seen) in settings.fields.iter().zip(&mut seen.fields) {
-        let value = object.get(field);
-        *seen |= value.is_some();
-        keep(field, value.unwrap_or(&Value::Null), &mut kept.bytes).map_err(at)?;
-        kept.end();
     }
-    let instrument = match &settings.instrument {
-        Instrument::Fixed(name) => name.clone(),
-        Instrument::Column(key) => {
-            word("instrument", get("--instrument-column", key)?).map_err(at)?
-        }
-    };
-    let time = time(settings, get("--time-column", &settings.time_column)?).map_err(at)?;
-    let close = close(get("--close-column", &settings.close_column)?).map_err(at)?;
-    sink(&Event {
-        line,
-        time,
-        close,
-        instrument: &instrument,
-        event_id: event_id.as_deref(),
-        fields: kept,
-    })
-}
 
-/// The key of the event id: the flag's, or the standard one if the first line has it.
-fn event_key(settings: &Settings, object: &Object, seen: &mut Seen) -> Option<String> {
-    let first = || {
-        let standard = || object.contains_key("event_id").then(|| "event_id".to_owned());
-        settings.event_id_column.clone().or_else(standard)
-    };
-    seen.event_id.get_or_insert_with(first).clone()
+    fn event_id(&mut self, line: u64, object: &Object) -> Result<Option<String>, Invalid> {
+        let flag = &self.settings.event_id_column;
+        let first = || {
+            let standard = || object.contains_key("event_id").then(|| "event_id".to_owned());
+            flag.clone().or_else(standard)
+        };
+        let key = self.event_id.get_or_insert_with(first).clone();
+        let place = || self.source.at(line);
+        match key {
+            Some(key) => {
+                let value = self.get(line, object, "--event-id-column", &key)?;
+                let id = word("event id", value).map_err(|fault| fault.at(place()))?;
+                cell::name("event id", &id, EVENT_ID_MAX).map_err(|fault| fault.at(place()))?;
+                Ok(Some(id))
+            }
+            None if object.contains_key("event_id") => {
+                let message = "has an event_id, and the lines before have none";
+                let hint = "give every line its event_id, or none";
+                Err(Invalid::new("EVENT_ID_MIXED", place(), message, hint))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// A field that no line has is a slip of the pen; one that some lines lack is null there.
+    fn all_fields_seen(&self) -> Result<(), Invalid> {
+        let Some(missing) = self.seen.iter().position(|seen| !seen) else { return Ok(()) };
+        let name = &self.settings.fields[missing];
+        let message = format!("--field: no line has the key {}", shown(name));
+        Err(unknown("--field", name, message, &self.keys, self.source.at(1)))
+    }
 }
 
 fn unknown(flag: &str, key: &str, message: String, keys: &[String], place: String) -> Invalid {
@@ -152,7 +160,7 @@ fn word(what: &str, value: &Value) -> Result<String, Fault> {
     }
 }
 
-fn time(settings: &Settings, value: &Value) -> Result<i64, Fault> {
+fn time_of(settings: &Settings, value: &Value) -> Result<i64, Fault> {
     let text = match value {
         Value::Text(text) => text.clone(),
         Value::Int(number) if settings.standard_time && settings.times.unit().is_none() => {
@@ -174,7 +182,7 @@ fn time(settings: &Settings, value: &Value) -> Result<i64, Fault> {
 }
 
 /// A close may be a number in quotes: exchanges write prices so, to keep their digits.
-fn close(value: &Value) -> Result<Option<f64>, Fault> {
+fn close_of(value: &Value) -> Result<Option<f64>, Fault> {
     match value {
         Value::Null => Ok(None),
         Value::Float(number) => Ok(Some(*number)),

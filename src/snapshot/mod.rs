@@ -5,7 +5,9 @@
 //! finds the events of a source (`source`) as the flags say (`settings`, `time`, `cell`); `order`
 //! brings them into the body's order and writes it. What a flag does not say is refused, not guessed.
 
+mod calendar;
 mod cell;
+mod column;
 mod columnar;
 mod csv;
 mod describe;
@@ -13,6 +15,7 @@ mod event;
 mod import;
 mod jsonl;
 mod order;
+mod pattern;
 mod settings;
 mod source;
 mod spill;

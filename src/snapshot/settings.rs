@@ -124,11 +124,12 @@ impl Settings {
     }
 
     fn hint(&self, names: &[String], flag: &str, name: &str) -> String {
-        if let [only] = names {
-            if let Some(other) = [';', '\t', '|'].into_iter().find(|&other| only.contains(other)) {
-                let other = other.escape_debug();
-                return format!("columns are parted by commas; this file seems to use `{other}`");
-            }
+        let others = [';', '\t', '|'];
+        if let [only] = names
+            && let Some(other) = others.into_iter().find(|&other| only.contains(other))
+        {
+            let other = other.escape_debug();
+            return format!("columns are parted by commas; this file seems to use `{other}`");
         }
         if !self.header {
             return "with --no-header columns are numbers from 1".to_owned();

@@ -89,9 +89,9 @@ impl Source {
         let columnar = head.starts_with(b"PAR1");
         let named = if ends(&[".parquet", ".pq"]) || columnar {
             Format::Parquet
-        } else if ends(&[".jsonl", ".ndjson", ".json"]) {
-            Format::JsonLines
-        } else if head.starts_with(b"{") && !ends(&[".csv", ".txt"]) {
+        } else if ends(&[".jsonl", ".ndjson", ".json"])
+            || (head.starts_with(b"{") && !ends(&[".csv", ".txt"]))
+        {
             Format::JsonLines
         } else {
             Format::Csv

@@ -6,14 +6,14 @@
 
 use std::str::FromStr as _;
 
-use chrono::format::{Item, Parsed, StrftimeItems, parse};
+use chrono::format::{Parsed, parse};
 use chrono::{DateTime, FixedOffset, MappedLocalTime, NaiveDateTime, Offset as _, TimeZone as _};
 use chrono_tz::{TZ_VARIANTS, Tz};
 
+use super::calendar::{DAY, days, number};
 use super::cell::{Fault, shown};
+use super::pattern::Pattern;
 use crate::invalid::{Invalid, nearest};
-
-const DAY: i64 = 86_400;
 
 /// How the times of a source are read.
 #[derive(Debug)]
@@ -53,27 +53,6 @@ impl Unit {
 enum Zone {
     Fixed(i64),
     Named(Tz),
-}
-
-/// A strftime pattern, and its fixed layout where it has one: that is read without chrono.
-#[derive(Debug)]
-struct Pattern {
-    text: String,
-    items: Vec<Item<'static>>,
-    fixed: Option<Vec<Place>>,
-}
-
-/// What a fixed layout has at one place.
-#[derive(Debug)]
-enum Place {
-    Year,
-    Month,
-    Day,
-    Hour,
-    Minute,
-    Second,
-    Fraction(usize),
-    Byte(u8),
 }
 
 impl Times {
@@ -288,13 +267,12 @@ fn epoch(text: &str, unit: Unit) -> Result<i64, Fault> {
 }
 
 fn zone(text: &str) -> Result<Zone, Invalid> {
-    if let [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] = text.as_bytes() {
-        if let (Some(hours @ 0..=23), Some(minutes @ 0..=59)) =
+    if let [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] = text.as_bytes()
+        && let (Some(hours @ 0..=23), Some(minutes @ 0..=59)) =
             (number(&[*h1, *h2]), number(&[*m1, *m2]))
-        {
-            let offset = hours * 3600 + minutes * 60;
-            return Ok(Zone::Fixed(if *sign == b'+' { offset } else { -offset }));
-        }
+    {
+        let offset = hours * 3600 + minutes * 60;
+        return Ok(Zone::Fixed(if *sign == b'+' { offset } else { -offset }));
     }
     match Tz::from_str(text) {
         _ if ["UTC", "utc", "Z"].contains(&text) => Ok(Zone::Fixed(0)),
@@ -313,114 +291,7 @@ fn zone(text: &str) -> Result<Zone, Invalid> {
     }
 }
 
-impl Pattern {
-    fn new(text: &str) -> Result<Self, Invalid> {
-        let refuse = |message: String, hint: &str| {
-            Invalid::new("TIME_FORMAT_INVALID", "--time-format", message, hint)
-        };
-        const HINT: &str = "rfc3339, epoch-s, epoch-ms, epoch-us, epoch-ns, or a strftime layout such as '%Y-%m-%d %H:%M'";
-        if !text.contains('%') {
-            let known = ["rfc3339", "epoch-s", "epoch-ms", "epoch-us", "epoch-ns"];
-            let hint = nearest(text, known).map(|near| format!("did you mean `{near}`?"));
-            return Err(refuse(
-                format!("no time format {}", shown(text)),
-                hint.as_deref().unwrap_or(HINT),
-            ));
-        }
-        let bare = text.replace("%%", "");
-        if bare.contains("%f") {
-            // chrono counts nanoseconds with it, Python microseconds.
-            let message = "`%f` does not say what it counts".to_owned();
-            return Err(refuse(
-                message,
-                "`%.f` is a fraction with its dot; `%3f`, `%6f`, `%9f` are without",
-            ));
-        }
-        if bare.contains("%Z") {
-            let message = "`%Z` cannot be read: names of zones are ambiguous".to_owned();
-            return Err(refuse(message, "write the name as it stands in the text, and say --tz"));
-        }
-        let Ok(items) = StrftimeItems::new(text).parse_to_owned() else {
-            return Err(refuse(format!("{} is no layout", shown(text)), HINT));
-        };
-        Ok(Self { text: text.to_owned(), items, fixed: fixed(text) })
-    }
-
-    /// Reads a text that has exactly the fixed layout.
-    fn fixed(&self, text: &[u8]) -> Option<(i64, i64)> {
-        let (mut year, mut month, mut day) = (0, 1, 1);
-        let (mut hour, mut minute, mut second, mut nanos) = (0, 0, 0, 0);
-        let mut rest = text;
-        let mut take = |width: usize| {
-            let (digits, left) = rest.split_at_checked(width)?;
-            rest = left;
-            Some(digits)
-        };
-        for place in self.fixed.as_ref()? {
-            match place {
-                Place::Year => year = number(take(4)?)?,
-                Place::Month => month = number(take(2)?)?,
-                Place::Day => day = number(take(2)?)?,
-                Place::Hour => hour = number(take(2)?)?,
-                Place::Minute => minute = number(take(2)?)?,
-                Place::Second => second = number(take(2)?)?,
-                Place::Fraction(width) => {
-                    nanos = number(take(*width)?)? * 10_i64.pow(9 - u32::try_from(*width).ok()?);
-                }
-                Place::Byte(byte) => {
-                    if take(1)? != [*byte] {
-                        return None;
-                    }
-                }
-            }
-        }
-        if !rest.is_empty() || hour > 23 || minute > 59 || second > 59 {
-            return None;
-        }
-        Some((days(year, month, day)? * DAY + hour * 3600 + minute * 60 + second, nanos))
-    }
-}
-
-/// The places of a pattern that has one layout only, and a date in it.
-fn fixed(pattern: &str) -> Option<Vec<Place>> {
-    let pattern = pattern.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S");
-    let mut places = Vec::new();
-    let mut rest = pattern.as_bytes();
-    let mut seen = Vec::new();
-    while let Some((first, left)) = rest.split_first() {
-        rest = left;
-        if *first != b'%' {
-            places.push(Place::Byte(*first));
-            continue;
-        }
-        let (place, used) = match rest {
-            [b'Y', ..] => (Place::Year, 1),
-            [b'm', ..] => (Place::Month, 1),
-            [b'd', ..] => (Place::Day, 1),
-            [b'H', ..] => (Place::Hour, 1),
-            [b'M', ..] => (Place::Minute, 1),
-            [b'S', ..] => (Place::Second, 1),
-            [b'3', b'f', ..] => (Place::Fraction(3), 2),
-            [b'6', b'f', ..] => (Place::Fraction(6), 2),
-            [b'9', b'f', ..] => (Place::Fraction(9), 2),
-            [..] => return None,
-        };
-        seen.push(rest[used - 1]);
-        places.push(place);
-        rest = &rest[used..];
-    }
-    let times = |wanted: u8| seen.iter().filter(|&&seen| seen == wanted).count();
-    let date = b"Ymd".iter().all(|&wanted| times(wanted) == 1);
-    // chrono judges what is there twice, and a minute without its hour.
-    let time = b"HMSf".iter().all(|&wanted| times(wanted) <= 1)
-        && (times(b'H') == times(b'M') || times(b'H') + times(b'M') + times(b'S') == 0)
-        && times(b'S') <= times(b'M')
-        && times(b'f') <= times(b'S');
-    (date && time).then_some(places)
-}
-
 /// `YYYY-MM-DD?HH:MM:SS[.fraction]`: seconds, nanoseconds (or that they are too fine), what follows.
-#[expect(clippy::type_complexity, reason = "three values for one caller")]
 fn date_time(text: &[u8]) -> Option<(i64, Result<i64, ()>, &[u8])> {
     let (head, mut rest) = text.split_at_checked(19)?;
     let marks = [head[4], head[7], head[13], head[16]];
@@ -449,40 +320,8 @@ fn date_time(text: &[u8]) -> Option<(i64, Result<i64, ()>, &[u8])> {
     Some((days(year, month, day)? * DAY + hour * 3600 + minute * 60 + second, nanos, rest))
 }
 
-/// A number of decimal digits and nothing else.
-fn number(digits: &[u8]) -> Option<i64> {
-    let mut number = 0;
-    for digit in digits {
-        if !digit.is_ascii_digit() {
-            return None;
-        }
-        number = number * 10 + i64::from(digit - b'0');
-    }
-    (!digits.is_empty()).then_some(number)
-}
-
-/// Days since 1970-01-01 of a date of the Gregorian calendar, if there is such a date.
-fn days(year: i64, month: i64, day: i64) -> Option<i64> {
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let last = match month {
-        4 | 6 | 9 | 11 => 30,
-        2 => 28 + i64::from(leap),
-        1..=12 => 31,
-        _ => return None,
-    };
-    if !(1..=last).contains(&day) {
-        return None;
-    }
-    // Years that begin in March put the leap day last, so that months are a formula.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let before = 365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    Some(before + (153 * month + 2) / 5 + day - 1 - 719_468)
-}
-
 #[cfg(test)]
 mod tests {
-    use chrono::{Datelike as _, NaiveDate};
-
     use super::*;
 
     fn read(format: Option<&str>, tz: Option<&str>, text: &str) -> Result<i64, &'static str> {
@@ -490,22 +329,6 @@ mod tests {
     }
 
     const T: i64 = 1_640_991_660_000_000_000; // 2021-12-31T23:01:00Z
-
-    #[test]
-    fn days_are_those_of_chrono() {
-        let epoch = NaiveDate::from_ymd_opt(1970, 1, 1).unwrap();
-        let mut date = NaiveDate::from_ymd_opt(0, 1, 1).unwrap();
-        while date.year() < 2500 {
-            let (year, month, day) = (date.year().into(), date.month().into(), date.day().into());
-            assert_eq!(days(year, month, day), Some((date - epoch).num_days()), "{date}");
-            date = date.checked_add_days(chrono::Days::new(13)).unwrap();
-        }
-        for (year, month, day) in
-            [(2023, 2, 29), (1900, 2, 29), (2024, 13, 1), (2024, 0, 1), (2024, 4, 31), (2024, 1, 0)]
-        {
-            assert_eq!(days(year, month, day), None);
-        }
-    }
 
     #[test]
     fn without_a_format_only_rfc_3339_is_read() {
@@ -620,7 +443,7 @@ mod tests {
             assert_eq!(read(Some(format), Some("UTC"), text), time, "{format} {text}");
             let mut times = Times::new(Some(format), Some("UTC")).unwrap();
             if let Layout::Pattern(pattern) = &mut times.layout {
-                pattern.fixed = None;
+                pattern.forget_layout();
             }
             assert_eq!(
                 times.read(text).map_err(|fault| fault.code),

