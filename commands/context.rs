@@ -58,7 +58,7 @@ impl<'a> Context<'a> {
                 done = &mut work => return Ok(done?),
                 cut = self.signals.next() => {
                     let drains = *tell.borrow() == Stop::No;
-                    tell.send_replace(if drains { Stop::Drain } else { Stop::Now(cut.number()) });
+                    tell.send_replace(if drains { Stop::Drain(cut.number()) } else { Stop::Now(cut.number()) });
                 }
             }
         }

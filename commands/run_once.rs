@@ -28,7 +28,9 @@ pub(crate) async fn run(cx: &mut Context<'_>, args: RunOnceArgs) -> Result<Exit,
         cx.ui.report(&report, |page| dry_page(page, &report));
         return Ok(verdict(report.golden));
     }
-    let report = cx.awaiting(async |control| run_once::run_once(control, &request).await).await?;
+    let report = cx
+        .draining(async |control, stop| run_once::run_once(control, &request, stop).await)
+        .await?;
     cx.ui.report(&report, |page| run_page(page, &report));
     Ok(verdict(report.golden))
 }

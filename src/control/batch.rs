@@ -176,7 +176,7 @@ impl Rooms {
     }
 
     /// Puts the runs of a failed attempt back into the queue. Without a database they are the sweep's.
-    async fn give_back(&self, claim: &Claim, error: &Error) {
+    pub(super) async fn give_back(&self, claim: &Claim, error: &Error) {
         if matches!(error, Error::Panicked { .. }) {
             tracing::error!(%error, runs = claim.runs.len(), "left to the sweep");
             if let Err(error) = self.store.disown(claim).await {

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::sync::watch;
 
 use super::admit::{AdmitRequest, admit_one, resolve};
 use super::batch::{Gates, Rooms};
 use super::heart::Heart;
 use super::runs::find;
+use super::worker::Stop;
 use super::{Control, Error, inputs};
 use crate::flow::FeatureBatch;
 use crate::ids::{Hash, Owner};
@@ -80,7 +82,13 @@ impl ResultView {
 
 /// Admits a run and carries it to its end here. One that is published already is shown as it is; one that
 /// somebody else is carrying is waited for.
-pub async fn run_once(control: &Control, request: &AdmitRequest) -> Result<RunOnce, Error> {
+///
+/// A stop gives the run back to the queue and releases its lease.
+pub async fn run_once(
+    control: &Control,
+    request: &AdmitRequest,
+    mut stop: watch::Receiver<Stop>,
+) -> Result<RunOnce, Error> {
     let named = resolve(control, request)?;
     let golden = inputs::load_flow(control, &request.flow)?.golden;
     let rooms = control.rooms().await?;
@@ -89,7 +97,7 @@ pub async fn run_once(control: &Control, request: &AdmitRequest) -> Result<RunOn
     let row = if already_done {
         find(control, &admitted.run_id).await?
     } else {
-        carry(control, &rooms, admitted.run_no, &admitted.run_id).await?
+        carry(control, &rooms, (admitted.run_no, &admitted.run_id), &mut stop).await?
     };
     match row.state.as_str() {
         "FAILED" => {
@@ -107,8 +115,8 @@ pub async fn run_once(control: &Control, request: &AdmitRequest) -> Result<RunOn
 async fn carry(
     control: &Control,
     rooms: &Rooms,
-    run_no: i64,
-    run_id: &str,
+    (run_no, run_id): (i64, &str),
+    stop: &mut watch::Receiver<Stop>,
 ) -> Result<RunRow, Error> {
     let owner = Owner::of_process(&control.settings.owner);
     let ttl = control.settings.lease_ttl;
@@ -116,7 +124,15 @@ async fn carry(
     loop {
         if let Some(claim) = rooms.store.claim_one(&owner, ttl, run_no).await? {
             let kept = heart.keep(claim.lease_no);
-            rooms.process(&claim, &Gates::new()).await?;
+            let gates = Gates::new();
+            tokio::select! {
+                done = rooms.process(&claim, &gates) => { done?; }
+                signal = stopped(stop) => {
+                    let error = Error::Interrupted { signal };
+                    rooms.give_back(&claim, &error).await;
+                    return Err(error);
+                }
+            }
             drop(kept);
         }
         let row = find(control, run_id).await?;
@@ -124,7 +140,22 @@ async fn carry(
             return Ok(row);
         }
         rooms.store.sweep_orphans().await?;
-        tokio::time::sleep(LOOK).await;
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            signal = stopped(stop) => return Err(Error::Interrupted { signal }),
+        }
+    }
+}
+
+/// Resolves when somebody wants us to stop, with the signal.
+async fn stopped(stop: &mut watch::Receiver<Stop>) -> i32 {
+    loop {
+        if let Stop::Drain(signal) | Stop::Now(signal) = *stop.borrow_and_update() {
+            return signal;
+        }
+        if stop.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }
 

@@ -58,8 +58,8 @@ pub struct WorkerReport {
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Stop {
     No,
-    /// Claim nothing more; finish and release what is in flight.
-    Drain,
+    /// Claim nothing more; finish and release what is in flight. The signal that asked for it.
+    Drain(i32),
     /// At once.
     Now(i32),
 }
