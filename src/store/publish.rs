@@ -73,8 +73,8 @@ impl Store {
     /// Publishes a set under its claim's lease; `last` also releases the lease. `staged` says how many
     /// seconds ago the results became durable.
     ///
-    /// A lost reply to COMMIT is settled by reading the publications back: the same content is success, absence
-    /// is tried again under the same fence, other content is a conflict.
+    /// A lost reply to COMMIT is settled by reading back: what ended under this lease is success, absence is tried
+    /// again under the same fence. Other content under the same key is a conflict.
     pub async fn publish(
         &self,
         claim: &Claim,
@@ -93,22 +93,15 @@ impl Store {
                     if sqlstate == "23505" && tries < SETTLE_MAX =>
                 {
                     // There already: other content is a conflict, the same is as good as ours.
-                    self.published_among(results).await?;
+                    self.check_content(results).await?;
                     statement = PUBLISH.replace(INSERTED, KEPT);
                 }
                 Err(error) if error.is_away() && tries < SETTLE_MAX => {
-                    match self.published_among(results).await {
-                        Ok(done) if done.len() == results.len() => {
-                            let done: Vec<_> =
-                                done.into_iter().map(|run_no| (run_no, true)).collect();
-                            return Ok(sort_out(results, &done));
-                        }
-                        // Nothing of a transaction or all of it: what is there was published before.
-                        Ok(_) => {}
-                        Err(conflict @ Error::PublicationConflict { .. }) => return Err(conflict),
-                        Err(_away) => {
-                            tokio::time::sleep(super::backoff(tries)).await;
-                        }
+                    match self.ended_among(claim, results).await {
+                        // All of a transaction or nothing: what is not among them was not ours any more.
+                        Ok(ended) if !ended.is_empty() => return Ok(sort_out(results, &ended)),
+                        Ok(_none) => {}
+                        Err(_away) => tokio::time::sleep(super::backoff(tries)).await,
                     }
                 }
                 Err(error) => return Err(error),
@@ -161,8 +154,30 @@ impl Store {
         Ok(published.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
-    /// Those of the set that are published with the very content; other content is a conflict.
-    async fn published_among(&self, results: &[RunResult]) -> Result<Vec<i64>, Error> {
+    /// Those of the set that ended under this claim, and whether by publication.
+    async fn ended_among(
+        &self,
+        claim: &Claim,
+        results: &[RunResult],
+    ) -> Result<Vec<(i64, bool)>, Error> {
+        let run_nos: Vec<i64> = results.iter().map(|result| result.run_no).collect();
+        let fences: Vec<i64> = results.iter().map(|result| result.fence).collect();
+        let client = self.client().await?;
+        let rows = client
+            .query(
+                "SELECT run_no, r.state = 'SUCCEEDED'
+                 FROM finaz.api_runs AS r
+                 JOIN unnest($1::bigint[], $2::bigint[]) AS i (run_no, fence) USING (run_no, fence)
+                 WHERE r.lease_no = $3 AND r.state IN ('SUCCEEDED', 'CANCELLED')",
+                &[&run_nos, &fences, &claim.lease_no],
+            )
+            .await
+            .map_err(|error| self.error(&error))?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+
+    /// Other content published for one of the set is a conflict.
+    async fn check_content(&self, results: &[RunResult]) -> Result<(), Error> {
         let run_nos: Vec<i64> = results.iter().map(|result| result.run_no).collect();
         let client = self.client().await?;
         let rows = client
@@ -172,24 +187,19 @@ impl Store {
             )
             .await
             .map_err(|error| self.error(&error))?;
-        let mut done = Vec::with_capacity(rows.len());
         for row in &rows {
             let run_no: i64 = row.get(0);
             let held = Hash::from_digest(row.get(1)).expect("the column is checked");
             let offered = results.iter().find(|result| result.run_no == run_no);
-            match offered {
-                Some(result) if result.blob == held => done.push(run_no),
-                Some(result) => {
-                    return Err(Error::PublicationConflict {
-                        run_id: result.run_id.clone(),
-                        held: held.to_string(),
-                        offered: result.blob.to_string(),
-                    });
-                }
-                None => {}
+            if let Some(result) = offered.filter(|result| result.blob != held) {
+                return Err(Error::PublicationConflict {
+                    run_id: result.run_id.clone(),
+                    held: held.to_string(),
+                    offered: result.blob.to_string(),
+                });
             }
         }
-        Ok(done)
+        Ok(())
     }
 }
 
