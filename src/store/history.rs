@@ -98,29 +98,27 @@ impl Store {
             .query(
                 &format!(
                     "WITH r AS (SELECT * FROM finaz.api_runs WHERE run_no = $1), e AS (
-                         SELECT admitted_at AS at, admitted_at AS by, 0 AS rank, 'admitted' AS what,
-                                NULL::bigint AS fence, NULL AS owner
+                         SELECT admitted_at AS at, 0 AS rank, 'admitted' AS what, NULL::bigint AS fence, NULL AS owner
                          FROM r
-                         UNION ALL SELECT l.acquired_at, l.acquired_at, 1, 'claimed under ' || l.name, r.fence, l.owner
+                         UNION ALL SELECT l.acquired_at, 1, 'claimed under ' || l.name, r.fence, l.owner
                          FROM r JOIN finaz.leases AS l USING (lease_no)
-                         UNION ALL SELECT l.staged_at, l.staged_at, 2, 'staged', r.fence, l.owner
+                         -- The parts of one commit have the time of one of them, and the order of what they mean.
+                         UNION ALL SELECT least(l.staged_at, r.finished_at), 2, 'staged', r.fence, l.owner
                          FROM r JOIN finaz.leases AS l USING (lease_no) JOIN finaz.publications USING (run_no)
                          WHERE l.staged_at IS NOT NULL
-                         -- One commit, whose parts were timed one by one: in the order of what they mean.
-                         UNION ALL SELECT p.published_at, r.finished_at, 3, 'published sha256:' || encode(p.ref, 'hex'),
-                                p.fence, l.owner
+                         UNION ALL SELECT coalesce(r.finished_at, p.published_at), 3,
+                                'published sha256:' || encode(p.ref, 'hex'), p.fence, l.owner
                          FROM r JOIN finaz.publications AS p USING (run_no) LEFT JOIN finaz.leases AS l USING (lease_no)
-                         UNION ALL SELECT r.finished_at, r.finished_at, 4, lower(r.state), r.fence, NULL
+                         UNION ALL SELECT r.finished_at, 4, lower(r.state), r.fence, NULL
                          FROM r WHERE r.state IN ('SUCCEEDED', 'CANCELLED')
-                         UNION ALL SELECT o.delivered_at, coalesce(r.finished_at, o.delivered_at), 5, 'delivered',
-                                r.fence, NULL
+                         UNION ALL SELECT coalesce(r.finished_at, o.delivered_at), 5, 'delivered', r.fence, NULL
                          FROM r JOIN finaz.outbox AS o ON o.id = r.event_id WHERE o.delivered_at IS NOT NULL
-                         UNION ALL SELECT h.at, h.at, 3, h.what, h.fence, h.owner
+                         UNION ALL SELECT h.at, 3, h.what, h.fence, h.owner
                          FROM r JOIN finaz.run_history AS h USING (run_no) WHERE h.what <> 'cancelled'
-                         UNION ALL SELECT f.at, f.at, 6, 'refused ' || f.effect, f.fence, f.owner
+                         UNION ALL SELECT f.at, 6, 'refused ' || f.effect, f.fence, f.owner
                          FROM r JOIN finaz.refused_effects AS f USING (run_id)
                      )
-                     SELECT to_char(at AT TIME ZONE 'UTC', {AT}), what, fence, owner FROM e ORDER BY e.by, rank"
+                     SELECT to_char(at AT TIME ZONE 'UTC', {AT}), what, fence, owner FROM e ORDER BY e.at, rank"
                 ),
                 &[&run_no],
             )
