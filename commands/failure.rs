@@ -251,7 +251,7 @@ impl From<ArtifactsError> for Failure {
             }
             ArtifactsError::DiskFull { place, .. } => {
                 let hint = "free space, or name another folder by FINAZ_ARTIFACTS; then repeat it";
-                Self::new(1, "DISK_FULL", said, hint).with(json!({"place": place}))
+                Self::new(75, "DISK_FULL", said, hint).with(json!({"place": place}))
             }
             ArtifactsError::FsyncFailed { place, .. } => {
                 let hint = "check the disk; what was acknowledged before is safe";
