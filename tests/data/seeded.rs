@@ -1,7 +1,9 @@
-// Included where the bits of all nodes are compared: in the library's tests and in `tests/bits.rs`.
+//! Where the bits of all nodes are compared: in the library's tests and in `bits.rs` beside this.
+
+use super::{find, names};
 
 /// A seeded walk of prices, some of them repeated, the same on every machine.
-fn prices(count: usize) -> Vec<f64> {
+pub(crate) fn prices(count: usize) -> Vec<f64> {
     let mut bits = 42_u64;
     let mut price = 100.0;
     let mut next = || {
@@ -22,7 +24,7 @@ fn prices(count: usize) -> Vec<f64> {
 }
 
 /// A hash (FNV-1a) of every bit of every node over `prices`.
-fn fingerprint(prices: &[f64]) -> u64 {
+pub(crate) fn fingerprint(prices: &[f64]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for name in names() {
         let node = find(name).expect("it was named");

@@ -6,8 +6,9 @@
 
 #![allow(dead_code)]
 
-#[path = "../src/nodes/mod.rs"]
+#[path = "../../src/nodes/mod.rs"]
 mod nodes;
+mod seeded;
 
 mod canonical {
     use std::collections::BTreeMap;
@@ -40,8 +41,7 @@ mod invalid {
 }
 
 use nodes::{find, names};
-
-include!("data/seeded.rs");
+use seeded::{fingerprint, prices};
 
 fn main() {
     println!("{:016x}", fingerprint(&prices(20_000)));
