@@ -84,7 +84,7 @@ fn talib(servers: &Servers, prices: &[f64], times: usize) -> Option<Value> {
     let bytes: Vec<u8> = prices.iter().flat_map(|price| price.to_le_bytes()).collect();
     fs::write(&file, bytes).expect("a written file");
     let output = Command::new(python)
-        .arg(project("scripts/bench/talib.py"))
+        .arg(project("scripts/bench/indicators.py"))
         .arg(&file)
         .arg(times.to_string())
         .output()

@@ -1,6 +1,6 @@
 """TA-Lib's C loop over the prices in a file of little-endian f64, as one JSON document.
 
-talib.py FILE TIMES: seconds of the fastest of TIMES calls of each function, and the SHA-256 of its result with every
+indicators.py FILE TIMES: seconds of the fastest of TIMES calls of each function, and the SHA-256 of its result with every
 warm-up value as 0.0.
 """
 import hashlib
