@@ -4,15 +4,29 @@
 #   make run DATA=file.csv FLAGS="--time-column …"  another file, with the flags of `finaz snapshot import`
 set -euo pipefail
 data=${DATA:-} flags=()
-[ -z "$data" ] || data=$(realpath -e -- "$data")
+die() { echo "make run: $*" >&2; exit 2; }
+if [ -n "$data" ]; then
+  [ -f "$data" ] || die "DATA=$data is not a file"
+  data=$(realpath -- "$data")
+fi
 # Quotes count, nothing is executed: --time-format '%Y-%m-%d %H:%M' is one flag with its value.
-[ -z "${FLAGS:-}" ] || mapfile -d '' -t flags < <(xargs -r printf '%s\0' <<<"$FLAGS")
+if [ -n "${FLAGS:-}" ]; then
+  xargs true <<<"$FLAGS" || die "FLAGS=$FLAGS cannot be split into words"
+  mapfile -d '' -t flags < <(xargs printf '%s\0' <<<"$FLAGS")
+fi
 cd "$(dirname "$0")/.."
 scripts/install.sh build
 . scripts/stack/export.sh
 
 cargo build --release --locked
-finaz() { printf '\n$ finaz %s\n' "${*@Q}" >&2; "${CARGO_TARGET_DIR:-target}/release/finaz" "$@"; }
+finaz() {
+  local word line='$ finaz'
+  for word; do
+    case $word in *[!A-Za-z0-9_./:=@%+-]*) line+=" '$word'" ;; *) line+=" $word" ;; esac
+  done
+  printf '\n%s\n' "$line" >&2
+  "${CARGO_TARGET_DIR:-target}/release/finaz" "$@"
+}
 
 finaz db migrate
 if [ -n "$data" ]; then
