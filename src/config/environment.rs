@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use crate::invalid::nearest;
 
+const PREFIX: &str = "FINAZ_";
+
 /// Known names that belong to no flag of this binary.
 const RESERVED: &[&str] = &[
     "FINAZ_LIVE",          // the tests: fail, not skip, without servers
@@ -19,7 +21,7 @@ const RESERVED: &[&str] = &[
 /// The variable of a flag or key: `FINAZ_LEASE_TTL_SEC`.
 #[must_use]
 pub fn variable(key: &str) -> String {
-    format!("FINAZ_{}", key.replace('-', "_").to_uppercase())
+    format!("{PREFIX}{}", key.replace('-', "_").to_uppercase())
 }
 
 /// A variable that is set to something: an empty one counts as not set.
@@ -38,7 +40,7 @@ pub fn is_empty(name: &str) -> bool {
 pub fn unknown_variables(known: &[String]) -> Vec<String> {
     let mut names: Vec<String> = env::vars_os()
         .map(|(name, _)| name.to_string_lossy().into_owned())
-        .filter(|name| name.starts_with("FINAZ_"))
+        .filter(|name| name.starts_with(PREFIX))
         .filter(|name| !known.contains(name) && !RESERVED.contains(&name.as_str()))
         .collect();
     names.sort();
@@ -46,9 +48,11 @@ pub fn unknown_variables(known: &[String]) -> Vec<String> {
 }
 
 fn unknown_variable(name: &str, known: &[String]) -> String {
-    match nearest(name, known.iter().map(String::as_str)) {
+    // Compared without what all of them share, which would make everything look alike.
+    let own = name.trim_start_matches(PREFIX);
+    match nearest(own, known.iter().map(|name| name.trim_start_matches(PREFIX))) {
         Some(meant) => {
-            format!("the variable {name} means nothing to finaz; did you mean {meant}?")
+            format!("the variable {name} means nothing to finaz; did you mean {PREFIX}{meant}?")
         }
         None => format!("the variable {name} means nothing to finaz"),
     }

@@ -12,8 +12,9 @@ use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Vis
 use super::SETTINGS;
 use crate::invalid::{Invalid, nearest};
 
-/// A file of settings is a page long; more is a mistake or an attack.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+/// A file of settings is a page long. More is a mistake or an attack: the parser takes quadratic time
+/// over brackets that only open.
+const FILE_BYTES_MAX: u64 = 16 << 10;
 
 /// What the file says: key, value as text, line.
 pub(super) struct Entries(pub(super) Vec<(&'static str, String, Option<usize>)>);
@@ -36,7 +37,12 @@ pub(super) fn read(path: &Path) -> Result<(Entries, bool), Invalid> {
 pub(super) fn read_text(path: &Path) -> Result<(String, bool), Invalid> {
     let place = path.display().to_string();
     let unreadable = |why: String| {
-        Invalid::new("CONFIG_UNREADABLE", &place, why, "name a readable text file of at most 1 MiB")
+        Invalid::new(
+            "CONFIG_UNREADABLE",
+            &place,
+            why,
+            "name a readable text file of at most 16 KiB",
+        )
     };
     let file = fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
     let open_to_others =
@@ -46,7 +52,7 @@ pub(super) fn read_text(path: &Path) -> Result<(String, bool), Invalid> {
         .read_to_string(&mut text)
         .map_err(|error| unreadable(error.to_string()))?;
     if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(unreadable("over 1 MiB".to_owned()));
+        return Err(unreadable("over 16 KiB".to_owned()));
     }
     Ok((text, open_to_others))
 }

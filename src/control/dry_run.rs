@@ -39,9 +39,10 @@ pub fn dry_run(control: &Control, request: &AdmitRequest) -> Result<DryRun, Erro
         snapshot,
     )?;
     let mut body = control.artifacts()?.reader(&snapshot)?;
-    let projection = flow::project(&flow, &mut body, &snapshot.to_string())?;
-    // Only now is it known that what was read is what the hash names.
+    let projection = flow::project(&flow, &mut body, &snapshot.to_string());
+    // First whether what was read is what the hash names: damage explains all else.
     body.finish()?;
+    let projection = projection?;
     let batch = flow::compute(&flow, snapshot, &projection)?;
     let golden = flow.golden.filter(|_| request.snapshot.is_none());
     Ok(DryRun {

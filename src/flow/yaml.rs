@@ -56,7 +56,7 @@ pub(super) fn parse(text: &str) -> Result<Value, Problem> {
 /// Refuses what libyaml takes quadratic time over, before it sees it: deep nesting (minutes for a
 /// megabyte of `[`) and many directives. No flow comes near, whatever is in its texts and comments.
 fn refuse_slow(text: &str) -> Result<(), Problem> {
-    let (mut open, mut directives) = (0_usize, 0_usize);
+    let (mut open, mut deepest, mut directives) = (0_usize, 0_usize, 0_usize);
     for (line, number) in text.lines().zip(1..) {
         directives += usize::from(line.starts_with('%'));
         for byte in line.bytes() {
@@ -65,9 +65,10 @@ fn refuse_slow(text: &str) -> Result<(), Problem> {
                 b']' | b'}' => open = open.saturating_sub(1),
                 _ => {}
             }
+            deepest = deepest.max(open);
         }
         let indent = line.bytes().take_while(|byte| b" \t-?:".contains(byte)).count();
-        if open > SLOW_MAX || indent > SLOW_MAX || directives > SLOW_MAX {
+        if deepest > SLOW_MAX || indent > SLOW_MAX || directives > SLOW_MAX {
             let message = "nested too deep for a flow".to_owned();
             let hint = "flatten the document";
             return Err(Problem { code: "FLOW_TOO_COMPLEX", at: (number, 1), message, hint });

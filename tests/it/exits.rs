@@ -94,35 +94,3 @@ fn version_is_one_line() {
     assert_eq!(run.out, concat!("finaz ", env!("CARGO_PKG_VERSION"), "\n"));
     assert_eq!(run.err, "");
 }
-
-/// SIGINT and SIGTERM while the command waits for its input.
-#[test]
-fn a_signal_ends_a_one_shot_command_with_its_own_code() {
-    for (signal, code) in [("INT", 130), ("TERM", 143)] {
-        let place = Place::new();
-        let fifo = place.path("never.jsonl");
-        let made = std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo");
-        assert!(made.success());
-        let fifo = fifo.to_str().expect("UTF-8");
-        let mut command = place.command(&["snapshot", "import", fifo, "--name", "n", "--json"]);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().expect("finaz starts");
-        // It has opened the pipe for reading as soon as this open for writing returns.
-        let writer = OpenOptions::new().write(true).open(fifo).expect("a reader");
-        let killed = std::process::Command::new("kill")
-            .args([&format!("-{signal}"), &child.id().to_string()])
-            .status()
-            .expect("kill");
-        assert!(killed.success());
-        // One that read on, instead of stopping, would end with the data.
-        let output = child.wait_with_output().expect("it ends");
-        drop(writer);
-        let run = Run {
-            exit: output.status.code(),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            err: String::from_utf8_lossy(&output.stderr).into_owned(),
-        };
-        assert_eq!(run.exit, Some(code), "{run:?}");
-        assert_eq!(run.refusal(), "INTERRUPTED");
-    }
-}
