@@ -27,11 +27,12 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// Labelled values in two columns, each value in full.
+    /// Labelled values in two columns, each value in full: a label of eight letters, a blank and a hash
+    /// are 80.
     pub(crate) fn pairs(&mut self, pairs: &[(&str, String)]) {
         let wide = pairs.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
         for (label, value) in pairs {
-            self.line(&format!("{label:wide$}  {value}"));
+            self.line(&format!("{label:wide$} {value}"));
         }
     }
 

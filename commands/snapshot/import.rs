@@ -6,6 +6,7 @@ use finaz::control::snapshots::{self, Format, ImportOptions};
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::page::or_dash;
 use crate::ui::{Exit, Unit};
 
 /// Import a file of market data as an immutable snapshot
@@ -72,7 +73,7 @@ pub(crate) async fn run(cx: &mut Context<'_>, args: ImportArgs) -> Result<Exit, 
     cx.ui.report(&report, |page| {
         page.pairs(&[
             ("snapshot", report.snapshot.to_string()),
-            ("name", report.name.clone()),
+            ("name", or_dash(report.name.as_ref())),
             ("events", report.events.to_string()),
             ("instruments", report.instruments.to_string()),
         ]);
@@ -86,7 +87,7 @@ pub(crate) async fn run(cx: &mut Context<'_>, args: ImportArgs) -> Result<Exit, 
 fn options(args: ImportArgs) -> Result<ImportOptions, Failure> {
     let format = args.format.as_deref().map(format).transpose()?;
     Ok(ImportOptions {
-        name: args.name,
+        name: Some(args.name),
         format,
         time_column: args.time_column,
         close_column: args.close_column,

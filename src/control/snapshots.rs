@@ -16,7 +16,7 @@ pub use crate::snapshot::{Format, ImportOptions};
 #[derive(Clone, Debug, Serialize)]
 pub struct Imported {
     pub snapshot: Hash,
-    pub name: String,
+    pub name: Option<String>,
     pub events: u64,
     pub instruments: u64,
     pub already_present: bool,

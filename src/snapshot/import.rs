@@ -22,7 +22,7 @@ pub fn import(
     options: &ImportOptions,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Imported, Error> {
-    artifacts::check_name(&options.name)?;
+    options.name.as_deref().map(artifacts::check_name).transpose()?;
     let source = Source::open(file, options.format)?;
     let settings = Settings::new(options, source.format)?;
     let mut intake = Intake::new(artifacts, &source, &settings, false)?;
@@ -42,15 +42,17 @@ pub fn import(
     let instruments = u64::try_from(intake.instruments.len()).expect("a length fits 64 bits");
     let (body, events) = intake.finish(&|| progress(source.size, source.size))?;
     let label = Label { hash: body.hash(), golden: None };
-    let held = artifacts.label(Kind::Snapshot, &options.name)?;
-    if let Some(held) = held.filter(|held| held.hash != label.hash && !options.replace) {
-        let (held, offered) = (Box::new(held), Box::new(label));
-        return Err(
-            artifacts::Error::LabelTaken { name: options.name.clone(), held, offered }.into()
-        );
+    if let Some(name) = &options.name {
+        let held = artifacts.label(Kind::Snapshot, name)?;
+        if let Some(held) = held.filter(|held| held.hash != label.hash && !options.replace) {
+            let (held, offered) = (Box::new(held), Box::new(label));
+            return Err(artifacts::Error::LabelTaken { name: name.clone(), held, offered }.into());
+        }
     }
     let (snapshot, already_present) = body.finish()?;
-    artifacts.set_label(Kind::Snapshot, &options.name, &label, options.replace)?;
+    if let Some(name) = &options.name {
+        artifacts.set_label(Kind::Snapshot, name, &label, options.replace)?;
+    }
     Ok(Imported { snapshot, name: options.name.clone(), events, instruments, already_present })
 }
 

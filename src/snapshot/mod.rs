@@ -71,8 +71,8 @@ pub enum Format {
 /// `close`; in JSON lines also `instrument` and `event_id`).
 #[derive(Clone, Debug, Default)]
 pub struct ImportOptions {
-    /// What the snapshot is to be called.
-    pub name: String,
+    /// What the snapshot is to be called; without it, it has its hash alone.
+    pub name: Option<String>,
     /// What the file is, where its ending and its first bytes do not tell.
     pub format: Option<Format>,
     pub time_column: Option<String>,
@@ -99,7 +99,7 @@ pub struct ImportOptions {
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Imported {
     pub snapshot: Hash,
-    pub name: String,
+    pub name: Option<String>,
     pub events: u64,
     pub instruments: u64,
     /// The same content was in the store before.

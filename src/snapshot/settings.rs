@@ -41,7 +41,7 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn new(options: &ImportOptions, format: Format) -> Result<Self, Invalid> {
-        check_name(&options.name)?;
+        options.name.as_deref().map(check_name).transpose()?;
         let times = Times::new(options.time_format.as_deref(), options.tz.as_deref())?;
         if options.no_header && format != Format::Csv {
             let message = "only CSV has or lacks a header";

@@ -1,6 +1,6 @@
 //! Bad input: each gets a code, the place, a hint and exit 2, and leaves nothing behind.
 
-use crate::{Place, repository, tree};
+use crate::{Place, left_in_store, repository};
 
 /// What must be said about a refusal; any of the codes is right.
 #[track_caller]
@@ -16,10 +16,7 @@ fn refused(place: &Place, args: &[&str], at: &str) -> String {
         code.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'),
         "{code}"
     );
-    let left: Vec<String> = tree(&place.path("artifacts"))
-        .into_iter()
-        .filter(|name| name != "layout" && !name.ends_with("lock"))
-        .collect();
+    let left = left_in_store(place);
     assert_eq!(left, Vec::<String>::new(), "something was left behind");
     code
 }
@@ -119,7 +116,6 @@ fn json_with_a_byte_order_mark_duplicate_keys_or_what_is_no_json() {
         (line.replace("1.0", "NaN"), "f.jsonl:1"),
         (line.replace("1.0", "Infinity"), "f.jsonl:1"),
         (line.replace("1.0", "1e400"), "f.jsonl:1"),
-        (line.replace("1.0", "\"1\""), "f.jsonl:1"),
         (line.replace("\"x\"", "\"a\\u0000b\""), "f.jsonl:1"),
         (format!("{line}\n{}", &line[..20]), "f.jsonl:2"),
         ("[]\n".to_owned(), "f.jsonl:1"),

@@ -1,10 +1,12 @@
 //! Exit codes, and what stands on which stream.
 
+use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::Read as _;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-use crate::{Place, Run};
+use crate::{Place, Run, left_in_store, tree};
 
 #[test]
 fn a_usage_error_ends_2_and_is_a_document_under_json() {
@@ -93,4 +95,55 @@ fn version_is_one_line() {
     let run = Place::new().finaz(&["--version"]).exits(0);
     assert_eq!(run.out, concat!("finaz ", env!("CARGO_PKG_VERSION"), "\n"));
     assert_eq!(run.err, "");
+}
+
+/// SIGINT and SIGTERM in the middle of an import.
+#[test]
+fn a_signal_ends_a_one_shot_command_with_its_own_code_and_leaves_nothing() {
+    let mut rows = "t,c\n".to_owned();
+    for row in 0..500_000 {
+        writeln!(rows, "{},{}.5", 1_700_000_000 + row, row % 100).expect("a String takes all");
+    }
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let place = Place::new();
+        let file = place.file("f.csv", &rows);
+        let mut command = place.command(&[
+            "snapshot",
+            "import",
+            &file,
+            "--name",
+            "n",
+            "--time-column",
+            "t",
+            "--close-column",
+            "c",
+            "--instrument",
+            "x",
+            "--time-format",
+            "epoch-s",
+            "--json",
+        ]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("finaz starts");
+        // It listens for signals before it makes its first temporary file.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while tree(&place.path("artifacts/tmp")).is_empty() {
+            assert!(Instant::now() < deadline, "the import does not begin");
+            std::thread::yield_now();
+        }
+        let killed = std::process::Command::new("kill")
+            .args([&format!("-{signal}"), &child.id().to_string()])
+            .status()
+            .expect("kill");
+        assert!(killed.success());
+        let output = child.wait_with_output().expect("it ends");
+        let run = Run {
+            exit: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        };
+        assert_eq!(run.exit, Some(code), "{run:?}");
+        assert_eq!(run.refusal(), "INTERRUPTED");
+        assert_eq!(left_in_store(&place), Vec::<String>::new());
+    }
 }

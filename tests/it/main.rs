@@ -123,3 +123,10 @@ fn tree(root: &Path) -> Vec<String> {
     found.sort();
     found
 }
+
+/// What an artifact store holds beside what an empty one has.
+fn left_in_store(place: &Place) -> Vec<String> {
+    let mut left = tree(&place.path("artifacts"));
+    left.retain(|name| name != "layout" && !name.ends_with("lock"));
+    left
+}

@@ -66,7 +66,7 @@ fn a_dry_run_tells_people_the_same() {
     import_fixture(&place);
     let flow = repository("manifests/fixture.01_A_feature.yaml");
     let run = place.finaz(&["run-once", "--dry-run", "--flow", &flow]).exits(0);
-    assert!(run.out.contains("values    [null,null,2.0,3.0,4.0,5.0]"), "{}", run.out);
+    assert!(run.out.contains("values   [null,null,2.0,3.0,4.0,5.0]"), "{}", run.out);
     assert!(run.out.contains(GOLDEN), "{}", run.out);
     assert!(run.out.lines().all(|line| line.chars().count() <= 80), "{}", run.out);
 }

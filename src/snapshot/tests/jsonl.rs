@@ -5,7 +5,7 @@ use super::{Bench, T, some};
 use crate::canonical::Value;
 
 fn standard() -> ImportOptions {
-    ImportOptions { name: "fixture".to_owned(), ..ImportOptions::default() }
+    ImportOptions { name: Some("fixture".to_owned()), ..ImportOptions::default() }
 }
 
 fn line(instrument: &str, n: i64) -> String {

@@ -94,7 +94,7 @@ impl Bench {
 /// Flags for a file with the columns `time`, `close` and one instrument.
 fn plain() -> ImportOptions {
     ImportOptions {
-        name: "prices".to_owned(),
+        name: Some("prices".to_owned()),
         time_column: some("time"),
         instrument: some("X"),
         ..ImportOptions::default()
@@ -214,8 +214,8 @@ fn flags_that_contradict_or_say_too_little_are_refused() {
         ("FIELD_INVALID", "--field", ImportOptions { fields: vec!["v".to_owned(); 2], ..plain() }),
         ("NAME_INVALID", "--instrument", ImportOptions { instrument: some("a\nb"), ..plain() }),
         ("NAME_INVALID", "--instrument", ImportOptions { instrument: some(""), ..plain() }),
-        ("NAME_INVALID", "name", ImportOptions { name: "../x".to_owned(), ..plain() }),
-        ("NAME_INVALID", "name", ImportOptions { name: String::new(), ..plain() }),
+        ("NAME_INVALID", "name", ImportOptions { name: Some("../x".to_owned()), ..plain() }),
+        ("NAME_INVALID", "name", ImportOptions { name: Some(String::new()), ..plain() }),
     ];
     for (code, place, options) in cases {
         let refused = bench.refused(&file, &options);

@@ -92,7 +92,7 @@ fn any_order_of_rows_and_any_size_give_the_body_of_the_plain_way() {
             assert_eq!(bench.body(&done.snapshot), expected(rows, false), "{size} {sort}");
             let with_ids = ImportOptions {
                 sort,
-                name: "ids".to_owned(),
+                name: Some("ids".to_owned()),
                 event_id_column: some("id"),
                 ..options()
             };
