@@ -6,6 +6,7 @@ pub mod artifacts;
 pub mod canonical;
 pub mod config;
 pub mod control;
+pub mod export;
 pub mod flow;
 pub mod ids;
 pub mod invalid;

@@ -8,6 +8,7 @@ use finaz::warehouse::{
     Error, Migrated, Options, SCHEMA, Series, StagedRef, StagedRun, StagedSeries, Warehouse,
 };
 use tokio::runtime::Runtime;
+use tokio_postgres::NoTls;
 use url::Url;
 use uuid::Uuid;
 
@@ -280,6 +281,71 @@ async fn reading_a_run_touches_its_rows_only() {
     let mut bytes = database.client.query_raw(&sql).fetch_bytes("TSV").unwrap();
     let text = String::from_utf8(bytes.collect().await.unwrap().to_vec()).unwrap();
     assert_eq!(text.lines().count(), 6, "{text}");
+}
+
+/// The SQL of docs/reading.md that stands behind its comment to us.
+fn documented() -> (String, String) {
+    let text = include_str!("../../docs/reading.md");
+    let (_, text) = text.split_once("<!-- tests/live/warehouse.rs").expect("the comment");
+    let mut blocks = text.split("```sql\n").skip(1);
+    let mut next = || blocks.next().and_then(|rest| rest.split("```").next()).expect("a block");
+    (next().to_owned(), next().to_owned())
+}
+
+#[tokio::test]
+async fn only_what_postgresql_publishes_is_read() {
+    let Some(pg_url) = setting("FINAZ_PG_URL") else { return };
+    let Some(database) = Database::migrated().await else { return };
+    let (pg, connection) = tokio_postgres::connect(&pg_url, NoTls).await.expect("PostgreSQL");
+    tokio::spawn(connection);
+    let schema = format!("reading_{}", Uuid::new_v4().simple());
+    let ids = stage_many(&database.warehouse, 3, 1).await;
+    stage_many(&database.warehouse, 3, 2).await;
+    pg.batch_execute(&format!(
+        "CREATE SCHEMA {schema};
+         CREATE TABLE {schema}.publications (run_no bigint PRIMARY KEY, run_id text NOT NULL,
+             epoch bigint NOT NULL, fence bigint NOT NULL);
+         INSERT INTO {schema}.publications VALUES (1, '{}', 1, 2), (2, '{}', 1, 1)",
+        ids[0], ids[1]
+    ))
+    .await
+    .expect("publications");
+
+    let at = Url::parse(&pg_url).expect("a URL");
+    let login = format!(
+        "postgresql('{}:{}', '{}', 'publications', '{}', '{}', '{schema}')",
+        at.host_str().unwrap_or("127.0.0.1"),
+        at.port().unwrap_or(5432),
+        at.path().trim_start_matches('/'),
+        at.username(),
+        at.password().unwrap_or(""),
+    );
+    let (one, view) = documented();
+    let here = |sql: &str| {
+        assert!(sql.contains("postgresql(finaz_pg, table = 'publications')"), "{sql}");
+        sql.replace("postgresql(finaz_pg, table = 'publications')", &login)
+            .replace("finaz.", &format!("{}.", database.name))
+    };
+    let count = |sql: String, id: &str| {
+        let query = database.client.query_raw(&sql).param("run_id", id);
+        async move { query.fetch_one::<u64>().await.expect("a count") }
+    };
+    let counted = format!("SELECT count() FROM ({})", here(&one));
+    assert_eq!(
+        count(counted.clone(), &ids[0]).await,
+        6,
+        "published under fence 2, staged under 1 and 2"
+    );
+    assert_eq!(count(counted, &ids[2]).await, 0, "staged and not published");
+
+    database.execute(&here(&view)).await;
+    let of = |run_no: u32| {
+        format!("SELECT count() FROM {}.published WHERE run_no = {run_no}", database.name)
+    };
+    for (run_no, rows) in [(1, 6), (2, 6), (3, 0)] {
+        assert_eq!(count(of(run_no), "").await, rows, "run {run_no}");
+    }
+    pg.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await.expect("dropped");
 }
 
 /// `STOP` and `CONT` are not in reach of the standard library.
