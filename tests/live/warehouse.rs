@@ -27,12 +27,22 @@ struct Database {
     warehouse: Warehouse,
     /// For what the product does not do itself.
     client: Client,
+    url: Url,
     name: String,
+}
+
+fn client(url: &Url) -> Client {
+    let client = Client::default().with_url(url.origin().ascii_serialization());
+    if url.username().is_empty() {
+        return client;
+    }
+    client.with_user(url.username()).with_password(url.password().unwrap_or(""))
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let client = self.client.clone();
+        // A client of its own: connections of the other are driven by the runtime that waits here.
+        let client = client(&self.url);
         let sql = format!("DROP DATABASE IF EXISTS {} SYNC", self.name);
         let done = std::thread::spawn(move || {
             let runtime = Runtime::new().expect("a runtime");
@@ -49,11 +59,7 @@ impl Database {
         let name = format!("finaz_test_{}", Uuid::new_v4().simple());
         url.set_path(&name);
         let warehouse = warehouse(&url, PATIENCE);
-        let mut client = Client::default().with_url(url.origin().ascii_serialization());
-        if !url.username().is_empty() {
-            client = client.with_user(url.username()).with_password(url.password().unwrap_or(""));
-        }
-        Some(Self { warehouse, client, name })
+        Some(Self { warehouse, client: client(&url), url, name })
     }
 
     async fn migrated() -> Option<Self> {
