@@ -41,19 +41,22 @@ pub fn write<'a>(
     series: impl IntoIterator<Item = Series<'a>>,
     out: impl Write + Send,
 ) -> io::Result<u64> {
-    let mut seq = 0;
-    let series = series.into_iter().map(|series| {
-        assert_eq!(series.event_time.len(), series.values.len(), "a value has a time");
-        let first = seq;
-        seq += series.values.len() as u64;
-        (first, series)
-    });
+    let mut rows = 0;
+    let series = series.into_iter().map(|series| (take_numbers(&mut rows, &series), series));
     match format {
         Format::Parquet => parquet::write(series, out),
         Format::Csv => lines::csv(series, out),
         Format::JsonLines => lines::json(series, out),
     }?;
-    Ok(seq)
+    Ok(rows)
+}
+
+/// The number of the first row of a series; `next` is moved behind its last.
+fn take_numbers(next: &mut u64, series: &Series<'_>) -> u64 {
+    assert_eq!(series.event_time.len(), series.values.len(), "a value has a time");
+    let first = *next;
+    *next += series.values.len() as u64;
+    first
 }
 
 /// A value that can be written: `None` is null.

@@ -55,13 +55,13 @@ fn read_csv(bytes: &[u8]) -> Vec<Row> {
 }
 
 fn read_json(bytes: &[u8]) -> Vec<Row> {
-    let text = |value: &Value| match value {
-        Value::Text(text) => text.clone(),
-        other => panic!("{other:?}"),
+    let text = |value: &Value| {
+        let Value::Text(text) = value else { panic!("{value:?}") };
+        text.clone()
     };
-    let int = |value: &Value| match value {
-        Value::Int(int) => *int,
-        other => panic!("{other:?}"),
+    let int = |value: &Value| {
+        let Value::Int(int) = value else { panic!("{value:?}") };
+        *int
     };
     let mut rows = Vec::new();
     for line in bytes.split_inclusive(|&byte| byte == b'\n') {
@@ -69,11 +69,11 @@ fn read_json(bytes: &[u8]) -> Vec<Row> {
         let value = canonical::parse(line, "line").unwrap();
         assert_eq!(value.to_bytes().unwrap(), line, "a line is canonical");
         let Value::Map(map) = value else { panic!("no object") };
-        let x = match &map["value"] {
-            Value::Float(x) => Some(x.to_bits()),
-            Value::Null => None,
-            other => panic!("{other:?}"),
-        };
+        let x = &map["value"];
+        let x = (*x != Value::Null).then(|| {
+            let Value::Float(x) = x else { panic!("{x:?}") };
+            x.to_bits()
+        });
         let seq = int(&map["seq"]).cast_unsigned();
         rows.push((text(&map["instrument"]), text(&map["node"]), seq, int(&map["event_time"]), x));
     }
@@ -95,19 +95,18 @@ fn read_parquet(bytes: &[u8]) -> Vec<Row> {
     for row in file.get_row_iter(None).unwrap() {
         let row = row.unwrap();
         let field = |at: usize| row.get_column_iter().nth(at).unwrap().1.clone();
-        let text = |at| match field(at) {
-            Field::Str(text) => text,
-            other => panic!("{other:?}"),
+        let text = |at| {
+            let Field::Str(text) = field(at) else { panic!("{:?}", field(at)) };
+            text
         };
-        let int = |at| match field(at) {
-            Field::Long(int) => int,
-            other => panic!("{other:?}"),
+        let int = |at| {
+            let Field::Long(int) = field(at) else { panic!("{:?}", field(at)) };
+            int
         };
-        let x = match field(4) {
-            Field::Double(x) => Some(x.to_bits()),
-            Field::Null => None,
-            other => panic!("{other:?}"),
-        };
+        let x = (field(4) != Field::Null).then(|| {
+            let Field::Double(x) = field(4) else { panic!("{:?}", field(4)) };
+            x.to_bits()
+        });
         rows.push((text(0), text(1), int(2).cast_unsigned(), int(3), x));
     }
     rows

@@ -8,6 +8,7 @@ use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use rustls::crypto::ring as ciphers;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
@@ -39,7 +40,7 @@ pub(super) fn client(trust: &Trust<'_>, connect: Duration) -> Result<Client, Inv
     tcp.set_nodelay(true);
     tcp.enforce_http(false);
 
-    let tls = ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
+    let tls = ClientConfig::builder_with_provider(ciphers::default_provider().into())
         .with_safe_default_protocol_versions()
         .expect("ring serves the default versions of TLS")
         .with_root_certificates(roots(trust)?)
