@@ -7,16 +7,14 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{BufWriter, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::blob::Part;
 use super::pack::{self, BLOBS_MAX, BYTES_MAX, Entry, Plan, Tail, Trouble};
-use super::verify::{Checker, Damage, loose_hash};
+use super::verify::{Damage, loose_hash};
 use super::{Artifacts, Error, disk, packs};
 use crate::ids::Hash;
 
@@ -58,14 +56,19 @@ struct Pass<'a> {
     /// Changed at or before this: old.
     old: i128,
     report: GcReport,
-    checker: Checker,
 }
+
+/// Live blobs in memory, and where each lies there.
+type Loaded = (Vec<Entry>, Vec<u8>);
 
 /// A pack whose live blobs go into a merged one.
 struct Source {
     name: Hash,
     path: PathBuf,
+    /// Where each live blob lies in `bytes`.
     live: Vec<Entry>,
+    /// The live blobs, checked: at most what one pack holds.
+    bytes: Vec<u8>,
     dead: u64,
     dead_bytes: u64,
     /// Worth rewriting even if there is nothing to merge it with.
@@ -87,7 +90,7 @@ impl Artifacts {
         let now = disk::file_clock();
         let report = GcReport { dry_run, ..GcReport::default() };
         let old = now - nanoseconds(min_age);
-        let mut pass = Pass { store: self, keep, old, report, checker: Checker::new() };
+        let mut pass = Pass { store: self, keep, old, report };
         pass.temporary(now - nanoseconds(min_age.max(TMP_AGE_MIN)))?;
         for folder in self.loose_folders() {
             pass.loose(&folder)?;
@@ -211,28 +214,52 @@ impl Pass<'_> {
             self.report.young += dead;
             return Ok(None);
         }
-        if live.is_empty() {
-            self.drop_packs(&[Source { name, path, live, dead, dead_bytes, wasteful: true }])?;
-            return Ok(None);
-        }
         let wasteful = dead_bytes * DEAD >= total && dead > 0;
-        let small = kept < pack::wide(BLOBS_MAX) / SMALL && live_bytes < BYTES_MAX / SMALL;
-        if !(wasteful || small) || self.any_damaged(&file, &path, &live)? {
-            self.report.dead_in_packs += dead;
+        let source = |live, bytes| Source {
+            name,
+            path: path.clone(),
+            live,
+            bytes,
+            dead,
+            dead_bytes,
+            wasteful,
+        };
+        if live.is_empty() {
+            self.drop_packs(&[source(live, Vec::new())])?;
             return Ok(None);
         }
-        Ok(Some(Source { name, path, live, dead, dead_bytes, wasteful }))
+        let small = kept < pack::wide(BLOBS_MAX) / SMALL && live_bytes < BYTES_MAX / SMALL;
+        if (wasteful || small)
+            && let Some((live, bytes)) = self.load(&file, &path, live)?
+        {
+            return Ok(Some(source(live, bytes)));
+        }
+        self.report.dead_in_packs += dead;
+        Ok(None)
     }
 
-    fn any_damaged(&mut self, file: &File, path: &Path, live: &[Entry]) -> Result<bool, Error> {
-        let mut any = false;
-        for entry in live {
-            if let Some(seen) = self.checker.fault(file, entry).map_err(|e| Error::io(path, e))? {
-                self.damaged(Some(entry.hash), path, seen);
-                any = true;
+    /// Reads the live blobs of a pack; nothing if one of them is damaged.
+    fn load(
+        &mut self,
+        file: &File,
+        path: &Path,
+        mut live: Vec<Entry>,
+    ) -> Result<Option<Loaded>, Error> {
+        let mut bytes = Vec::new();
+        let mut whole = true;
+        for entry in &mut live {
+            let from = bytes.len();
+            let len = usize::try_from(entry.len).expect("what one pack holds fits in memory");
+            bytes.resize(from + len, 0);
+            file.read_exact_at(&mut bytes[from..], entry.offset).map_err(|e| Error::io(path, e))?;
+            let seen = Hash::of(&bytes[from..]);
+            if seen != entry.hash {
+                self.damaged(Some(entry.hash), path, format!("holds {seen}"));
+                whole = false;
             }
+            entry.offset = pack::wide(from);
         }
-        Ok(any)
+        Ok(whole.then_some((live, bytes)))
     }
 
     fn damaged(&mut self, hash: Option<Hash>, path: &Path, seen: String) {
@@ -249,27 +276,19 @@ impl Pass<'_> {
         if self.report.dry_run {
             return self.drop_packs(&group);
         }
-        let mut live: Vec<(Hash, usize, Entry)> = Vec::new();
-        for (at, source) in group.iter().enumerate() {
-            live.extend(source.live.iter().map(|entry| (entry.hash, at, *entry)));
+        let mut live: Vec<(Hash, &[u8])> = Vec::new();
+        for source in &group {
+            let blob = |entry: &Entry| {
+                let from = usize::try_from(entry.offset).expect("it lies in memory");
+                let len = usize::try_from(entry.len).expect("it lies in memory");
+                (entry.hash, &source.bytes[from..from + len])
+            };
+            live.extend(source.live.iter().map(blob));
         }
-        live.sort_unstable_by_key(|(hash, at, _)| (*hash, *at));
-        live.dedup_by_key(|(hash, _, _)| *hash);
-        let plan = Plan::new(live.iter().map(|(hash, _, entry)| (*hash, entry.len)));
-        let open =
-            |source: &Source| File::open(&source.path).map_err(|e| Error::io(&source.path, e));
-        let files: Vec<File> = group.iter().map(open).collect::<Result<_, _>>()?;
-        let tmp = self.store.disk.tmp(&self.store.tmp)?;
-        let path = tmp.path.clone();
-        let mut out = BufWriter::with_capacity(1 << 20, tmp);
-        Plan::start(&mut out).map_err(|e| Error::io(&path, e))?;
-        for (hash, at, entry) in &live {
-            let bytes = copy(&files[*at], &group[*at], entry)?;
-            debug_assert_eq!(Hash::of(&bytes), *hash);
-            out.write_all(&bytes).map_err(|e| Error::io(&path, e))?;
-        }
-        plan.finish(&mut out).map_err(|e| Error::io(&path, e))?;
-        self.store.seal_pack(out, &self.store.packs.path(&plan.name))?;
+        live.sort_unstable_by_key(|(hash, _)| *hash);
+        live.dedup_by_key(|(hash, _)| *hash);
+        let plan = Plan::new(live.iter().map(|(hash, blob)| (*hash, pack::wide(blob.len()))));
+        self.store.write_pack(&plan, &live)?;
         let replaced: Vec<Source> =
             group.into_iter().filter(|source| source.name != plan.name).collect();
         self.drop_packs(&replaced)
@@ -292,22 +311,6 @@ impl Pass<'_> {
         }
         Ok(())
     }
-}
-
-/// One blob of a pack, checked.
-fn copy(file: &File, source: &Source, entry: &Entry) -> Result<Vec<u8>, Error> {
-    let file = file.try_clone().map_err(|e| Error::io(&source.path, e))?;
-    let part = Part {
-        file,
-        path: source.path.clone(),
-        pack: Some(source.name),
-        offset: entry.offset,
-        len: entry.len,
-    };
-    part.read(&entry.hash).map_err(|fault| match fault {
-        Ok(seen) => part.corrupt(&entry.hash, seen),
-        Err(e) => Error::io(&source.path, e),
-    })
 }
 
 fn paths(folder: &Path) -> Result<Vec<PathBuf>, Error> {

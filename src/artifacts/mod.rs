@@ -189,6 +189,12 @@ impl Artifacts {
         if self.keep_file(&target, |file| verify::same_pack(file, &plan))? {
             return Ok(());
         }
+        self.write_pack(&plan, set)
+    }
+
+    /// Writes a pack and makes it last under its name.
+    fn write_pack(&self, plan: &pack::Plan, set: &[(Hash, &[u8])]) -> Result<(), Error> {
+        let target = self.packs.path(&plan.name);
         let tmp = self.disk.tmp(&self.tmp)?;
         let path = tmp.path.clone();
         let mut out = BufWriter::with_capacity(1 << 20, tmp);
@@ -196,14 +202,9 @@ impl Artifacts {
             .and_then(|()| set.iter().try_for_each(|(_, bytes)| out.write_all(bytes)))
             .and_then(|()| plan.finish(&mut out))
             .map_err(|e| Error::io(&path, e))?;
-        self.seal_pack(out, &target)
-    }
-
-    /// Makes a written pack last under its name.
-    fn seal_pack(&self, out: BufWriter<Tmp>, target: &Path) -> Result<(), Error> {
-        let tmp = out.into_inner().map_err(|e| Error::io(target, e.into_error()))?;
-        self.disk.sync_file(&tmp.file, &tmp.path)?;
-        self.place(tmp, target)
+        let tmp = out.into_inner().map_err(|e| Error::io(&path, e.into_error()))?;
+        self.disk.sync_file(&tmp.file, &path)?;
+        self.place(tmp, &target)
     }
 
     /// A writer for a blob of any size.

@@ -176,11 +176,12 @@ impl Known {
         hash: &Hash,
         kept: &mut usize,
     ) -> Result<Option<(File, Entry)>, Trouble> {
-        if let Some(prefixes) = &self.prefixes {
-            let first = prefixes.partition_point(|kept| *kept < pack::prefix(hash));
-            if prefixes.get(first) != Some(&pack::prefix(hash)) {
-                return Ok(None);
-            }
+        if self
+            .prefixes
+            .as_ref()
+            .is_some_and(|kept| kept.binary_search(&pack::prefix(hash)).is_err())
+        {
+            return Ok(None);
         }
         let file = File::open(path)?;
         let tail = match self.tail {

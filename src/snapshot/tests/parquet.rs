@@ -214,12 +214,10 @@ fn a_file_cut_or_flipped_anywhere_is_refused_or_read_but_never_a_crash() {
         let refused = bench.refused(&bench.file("a.parquet", &whole[..len]), &options);
         assert_eq!(refused.code, "PARQUET_DAMAGED", "{len}");
     }
-    for at in 4..whole.len() {
-        for bit in [0x01, 0x80] {
-            let mut bytes = whole.clone();
-            bytes[at] ^= bit;
-            // Parquet has no checksum that must be there: a flipped price is another price.
-            drop(bench.import(&bench.file("a.parquet", &bytes), &options));
-        }
+    for at in (4..whole.len()).step_by(3) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= if at % 2 == 0 { 0x01 } else { 0x80 };
+        // Parquet has no checksum that must be there: a flipped price is another price.
+        drop(bench.import(&bench.file("a.parquet", &bytes), &options));
     }
 }
