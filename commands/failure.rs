@@ -81,6 +81,7 @@ impl From<Invalid> for Failure {
 }
 
 impl From<Error> for Failure {
+    #[expect(clippy::too_many_lines, reason = "a table: an error, its code and its words")]
     fn from(error: Error) -> Self {
         let said = error.to_string();
         match error {

@@ -45,10 +45,8 @@ fn with_variables(command: Command) -> Command {
 fn with_variable(arg: Arg) -> Arg {
     let Some(long) = arg.get_long() else { return arg };
     let name = config::variable(long);
-    let arg = match arg.get_action() {
-        ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),
-        _ => arg,
-    };
+    let switch = matches!(arg.get_action(), ArgAction::SetTrue);
+    let arg = if switch { arg.value_parser(BoolishValueParser::new()) } else { arg };
     // Values stay out of the help: they may be secret, and the help should be the same everywhere.
     if config::is_empty(&name) { arg } else { arg.env(name).hide_env_values(true) }
 }
@@ -102,10 +100,13 @@ impl Globals {
 fn value_of(matches: &ArgMatches, setting: &Setting) -> Option<(String, Origin)> {
     // `batch` is unknown to most commands.
     matches.try_contains_id(setting.key).ok()?;
-    let origin = match matches.value_source(setting.key)? {
-        ValueSource::CommandLine => Origin::Flag,
-        ValueSource::EnvVariable => Origin::Environment,
-        _ => return None,
+    let source = matches.value_source(setting.key)?;
+    let origin = if source == ValueSource::CommandLine {
+        Origin::Flag
+    } else if source == ValueSource::EnvVariable {
+        Origin::Environment
+    } else {
+        return None;
     };
     let value = match setting.value {
         Some(_) => matches.get_one::<String>(setting.key)?.clone(),

@@ -5,8 +5,9 @@ use std::io;
 use finaz::config::Settings;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Starts logging; `usual` is the level where nobody chose one.
-pub(crate) fn start(settings: &Settings, usual: LevelFilter) {
+/// Starts logging. Where nobody chose a level, a daemon tells what it does and a command only what is wrong.
+pub(crate) fn start(settings: &Settings, daemon: bool) {
+    let usual = if daemon { LevelFilter::INFO } else { LevelFilter::WARN };
     let chosen = settings.log_level.as_ref().and_then(|level| level.parse().ok());
     let level = if settings.quiet { LevelFilter::ERROR } else { chosen.unwrap_or(usual) };
     let logs = tracing_subscriber::fmt()

@@ -30,7 +30,6 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use finaz::config;
-use tracing_subscriber::filter::LevelFilter;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -86,7 +85,7 @@ fn main() -> ExitCode {
     let argv: Vec<OsString> = std::env::args_os().collect();
     let mut ui = Ui::new(globals::wants_json(&argv));
     let result = run(&mut ui, argv);
-    ui.finish(result)
+    ui.finish(&result)
 }
 
 fn run(ui: &mut Ui, argv: Vec<OsString>) -> Result<Exit, Failure> {
@@ -112,7 +111,7 @@ fn run(ui: &mut Ui, argv: Vec<OsString>) -> Result<Exit, Failure> {
 }
 
 fn run_work(ui: &Ui, globals: &Globals, work: Work) -> Result<Exit, Failure> {
-    logging::start(&globals.settings, LevelFilter::WARN);
+    logging::start(&globals.settings, matches!(work, Work::Worker(_)));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -136,8 +136,8 @@ impl Ui {
     }
 
     /// Reports how the command ended and picks the exit code.
-    pub(crate) fn finish(self, result: Result<Exit, Failure>) -> ExitCode {
-        let code = match &result {
+    pub(crate) fn finish(self, result: &Result<Exit, Failure>) -> ExitCode {
+        let code = match result {
             Ok(Exit::Done) => 0,
             Ok(Exit::Refused) => 1,
             Ok(Exit::Away) => 75,

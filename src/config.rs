@@ -65,8 +65,8 @@ pub const SETTINGS: &[Setting] = &[
         "log_level",
         Some("LEVEL"),
         "Output",
-        Some("warn"),
-        "Log error, warn, info, debug or trace and what is graver",
+        None,
+        "Log error, warn, info, debug or trace and what is graver [default: warn; worker: info]",
     ),
     row(
         "pg_url",

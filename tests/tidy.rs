@@ -175,7 +175,7 @@ fn outside_crates_and_the_environment_stay_home() {
     for (path, text) in program() {
         for (number, line) in code_lines(&text) {
             for (name, homes) in HOME {
-                if names(line, name) && !homes.iter().any(|home| path.starts_with(home)) {
+                if at_home_only(line, name) && !homes.iter().any(|home| path.starts_with(home)) {
                     errors.push(format!(
                         "{}:{number}: `{name}` lives in {}",
                         path.display(),
@@ -332,6 +332,14 @@ fn is_word(c: char) -> bool {
 /// Whether `word` stands in the line and is not the end of a longer word.
 fn names(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| !line[..at].ends_with(is_word))
+}
+
+/// As [`names`]; a crate's name counts only where a path begins: `x::ring::y` is no `ring`.
+fn at_home_only(line: &str, word: &str) -> bool {
+    let crate_name = word.ends_with("::");
+    line.match_indices(word)
+        .map(|(at, _)| &line[..at])
+        .any(|before| !(before.ends_with(is_word) || crate_name && before.ends_with(':')))
 }
 
 /// The first path segment under `src/`, unless it is `lib.rs`.

@@ -11,14 +11,14 @@ use crate::ui::Exit;
 /// Import and look at snapshots of market data
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum SnapshotCommand {
-    Import(import::ImportArgs),
+    Import(Box<import::ImportArgs>),
     List(list::ListArgs),
     Show(show::ShowArgs),
 }
 
 pub(crate) async fn run(cx: &mut Context<'_>, command: SnapshotCommand) -> Result<Exit, Failure> {
     match command {
-        SnapshotCommand::Import(args) => import::run(cx, args).await,
+        SnapshotCommand::Import(args) => import::run(cx, *args).await,
         SnapshotCommand::List(args) => list::run(cx, args).await,
         SnapshotCommand::Show(args) => show::run(cx, args).await,
     }

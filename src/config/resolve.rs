@@ -150,9 +150,8 @@ impl Given {
 
     /// `None` unless somebody chose: a daemon logs more than a one-shot command by default.
     fn log_level(&self) -> Result<Option<String>, Invalid> {
-        let level = self.choice("log_level", LOG_LEVELS)?;
-        let chosen = self.0.get("log_level").is_some_and(|(_, origin)| *origin != Origin::Default);
-        Ok(chosen.then(|| level.to_owned()))
+        let chosen = self.text("log_level").is_some();
+        chosen.then(|| self.choice("log_level", LOG_LEVELS).map(str::to_owned)).transpose()
     }
 
     fn seconds(&self, key: &str, least: f64, most: f64) -> Result<Duration, Invalid> {

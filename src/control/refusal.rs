@@ -6,7 +6,9 @@ use crate::artifacts;
 use crate::flow;
 use crate::ids::{Hash, Owner};
 use crate::invalid::Invalid;
-use crate::{snapshot, store, warehouse};
+use crate::snapshot;
+use crate::store;
+use crate::warehouse;
 
 impl From<flow::Error> for Error {
     fn from(error: flow::Error) -> Self {
