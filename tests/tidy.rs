@@ -61,7 +61,7 @@ const HOME: &[(&str, &[&str])] = &[
     ("flate2::", &["src/snapshot"]),
     ("chrono_tz::", &["src/snapshot"]),
     ("rustix::", &["src/artifacts"]),
-    ("ring::", &["src/ids.rs", "src/artifacts", "src/snapshot"]),
+    ("ring::digest", &["src/ids.rs", "src/artifacts", "src/snapshot"]),
     ("clap::", &["commands"]),
     ("clap_complete::", &["commands/completions.rs"]),
     ("clap_mangen::", &["commands/man.rs"]),

@@ -1,6 +1,7 @@
 //! `finaz runs`: what was asked for and what became of it.
 
 mod cancel;
+mod export;
 mod list;
 mod show;
 mod trace;
@@ -21,6 +22,7 @@ pub(crate) enum RunsCommand {
     Cancel(cancel::CancelArgs),
     Wait(wait::WaitArgs),
     Trace(trace::TraceArgs),
+    Export(export::ExportArgs),
 }
 
 pub(crate) async fn run(cx: &mut Context<'_>, command: RunsCommand) -> Result<Exit, Failure> {
@@ -30,6 +32,7 @@ pub(crate) async fn run(cx: &mut Context<'_>, command: RunsCommand) -> Result<Ex
         RunsCommand::Cancel(args) => cancel::run(cx, args).await,
         RunsCommand::Wait(args) => wait::run(cx, args).await,
         RunsCommand::Trace(args) => trace::run(cx, args).await,
+        RunsCommand::Export(args) => export::run(cx, args).await,
     }
 }
 

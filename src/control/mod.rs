@@ -7,6 +7,7 @@ pub mod db;
 pub mod doctor;
 pub mod dry_run;
 pub mod evidence;
+pub mod export;
 pub mod flows;
 mod heart;
 mod inputs;
