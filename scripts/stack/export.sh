@@ -4,6 +4,6 @@ scripts/stack/status >/dev/null || scripts/up.sh
 settings=$(scripts/stack/env)
 # Any other FINAZ_* of the caller (a production URL, say) must not reach what is run here; but it is the same stack.
 for name in "${!FINAZ@}"; do
-  case $name in FINAZ_STATE | FINAZ_CACHE) ;; *) unset "$name" ;; esac
+  case $name in STACK_STATE | STACK_CACHE) ;; *) unset "$name" ;; esac
 done
 while IFS='=' read -r name value; do export "$name=$value"; done <<<"$settings"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034  # what is set here is used by those who source it
 # Sourced by every script of the stack: where the state lies, which ports are ours, how a part is started and ended.
-# A sourcing script is FINAZ_STATE=DIR private: everything it writes lies under DIR, except what is installed (FINAZ_CACHE).
+# A sourcing script is STACK_STATE=DIR private: everything it writes lies under DIR, except what is installed (STACK_CACHE).
 set -euo pipefail
 umask 077
 stack=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -35,14 +35,14 @@ default_state() {
 }
 
 home=$(default_state)
-state=${FINAZ_STATE:-$home}
-cache=${FINAZ_CACHE:-$home/cache}
-# An own instance (FINAZ_STATE) leaves the well-known ports to the checkout's main one.
+state=${STACK_STATE:-$home}
+cache=${STACK_CACHE:-$home/cache}
+# An own instance (STACK_STATE) leaves the well-known ports to the checkout's main one.
 own=; [ "$state" = "$home" ] || own=1
 for at in "$state" "$cache"; do
   # A comma, a colon, a pipe would mean something to Kafka's configuration or to a class path.
   [[ $at == /* && $at != *[!A-Za-z0-9/._+@=\ -]* ]] ||
-    die "the state cannot lie in '$at': FINAZ_STATE and FINAZ_CACHE must be absolute paths of letters, digits and any of . _ + @ = - and space"
+    die "the state cannot lie in '$at': STACK_STATE and STACK_CACHE must be absolute paths of letters, digits and any of . _ + @ = - and space"
 done
 state=$(realpath -m -- "$state") cache=$(realpath -m -- "$cache")
 certs=$state/certs
@@ -52,15 +52,15 @@ prepare() {
   local at
   if is_root; then
     at=$(private_folder "$(dirname "$state")")
-    [ -z "$at" ] || die "postgres: the user postgres cannot go through $at: set FINAZ_STATE to a path outside of it"
+    [ -z "$at" ] || die "postgres: the user postgres cannot go through $at: set STACK_STATE to a path outside of it"
   fi
   mkdir -p "$state" "$cache"
   [ -O "$state" ] || die "$state belongs to another user"
   if [ ! -e "$state/password" ] && [ ! -e "$state/ports" ]; then
-    # FINAZ_STATE=/home by mistake: nothing there is ours to change.
+    # STACK_STATE=/home by mistake: nothing there is ours to change.
     at=$(find "$state" -mindepth 1 -maxdepth 1 \
       ! -name cache ! -name artifacts ! -name certs ! -name lock ! -name 'ports*' ! -name 'password*' -print -quit)
-    [ -z "$at" ] || die "$state is not empty and not a state folder ($at): name another one in FINAZ_STATE"
+    [ -z "$at" ] || die "$state is not empty and not a state folder ($at): name another one in STACK_STATE"
   fi
   exec 8>"$state/lock"; flock 8
   [ -e "$state/ports" ] || : >"$state/ports"

@@ -11,11 +11,7 @@ const PREFIX: &str = "FINAZ_";
 /// Known names that belong to no flag of this binary.
 const RESERVED: &[&str] = &[
     "FINAZ_LIVE",          // the tests: fail, not skip, without servers
-    "FINAZ_STATE",         // the scripts: where servers keep their data
-    "FINAZ_CACHE",         // the scripts: where downloads are kept
     "FINAZ_STREAM_RUN_ID", // the stream
-    "FINAZ_STATE",         // scripts/stack: the folder of its state
-    "FINAZ_CACHE",         // scripts/stack: the folder of what it downloaded
 ];
 
 /// The variable of a flag or key: `FINAZ_LEASE_TTL_SEC`.

@@ -29,7 +29,7 @@ impl Instance {
     pub(crate) fn script(&self, name: &str) -> Command {
         let scripts = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scripts/stack");
         let mut command = Command::new(scripts.join(name));
-        command.env("FINAZ_STATE", self.state()).stdin(Stdio::null());
+        command.env("STACK_STATE", self.state()).stdin(Stdio::null());
         command
     }
 
