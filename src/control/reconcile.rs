@@ -108,8 +108,10 @@ async fn orphans(
             warehouse.refs(after.as_ref(), u32::try_from(PAGE).expect("a page is small")).await?;
         let Some(last) = page.last() else { return Ok(()) };
         after = Some(last.clone());
-        let keys: Vec<(i64, i64, i64)> =
-            page.iter().map(|staged| (staged.run_no, staged.epoch, staged.fence)).collect();
+        let keys: Vec<_> = page
+            .iter()
+            .map(|staged| (staged.run_no, staged.run_id.as_str(), staged.epoch, staged.fence))
+            .collect();
         let indexes = rooms.store.orphans_among(&keys).await?;
         let found: Vec<StagedRef> = indexes.into_iter().map(|index| page[index].clone()).collect();
         for orphan in &found {

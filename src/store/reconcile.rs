@@ -44,23 +44,26 @@ impl Store {
         Ok(rows.iter().map(publication).collect())
     }
 
-    /// Of these staged (run, epoch, fence), those that no publication names and no live lease can still publish.
+    /// Of these staged (number, id, epoch, fence), those of our runs that no publication names and no live lease can
+    /// still publish. What belongs to no run of this database is somebody else's, and none of ours to judge.
     pub async fn orphans_among(&self, staged: &[(i64, i64, i64)]) -> Result<Vec<usize>, Error> {
         let run_nos: Vec<i64> = staged.iter().map(|staged| staged.0).collect();
-        let epochs: Vec<i64> = staged.iter().map(|staged| staged.1).collect();
-        let fences: Vec<i64> = staged.iter().map(|staged| staged.2).collect();
+        let run_ids: Vec<&str> = staged.iter().map(|staged| staged.1).collect();
+        let epochs: Vec<i64> = staged.iter().map(|staged| staged.2).collect();
+        let fences: Vec<i64> = staged.iter().map(|staged| staged.3).collect();
         let client = self.client().await?;
         let rows = client
             .query(
-                "SELECT i.ord - 1 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) WITH ORDINALITY
-                        AS i (run_no, epoch, fence, ord)
+                "SELECT i.ord - 1 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[])
+                        WITH ORDINALITY AS i (run_no, epoch, fence, run_id, ord)
+                 JOIN finaz.api_runs AS own ON own.run_no = i.run_no AND own.run_id = i.run_id
                  WHERE NOT EXISTS (SELECT 1 FROM finaz.publications AS p
                            WHERE p.run_no = i.run_no AND p.epoch = i.epoch AND p.fence = i.fence)
                    AND NOT EXISTS (SELECT 1 FROM finaz.api_runs AS r JOIN finaz.leases AS l USING (lease_no)
                            WHERE r.run_no = i.run_no AND r.state = 'RUNNING' AND r.fence = i.fence
                              AND NOT l.closed AND l.expires_at > clock_timestamp())
                  ORDER BY i.ord",
-                &[&run_nos, &epochs, &fences],
+                &[&run_nos, &epochs, &fences, &run_ids],
             )
             .await
             .map_err(|error| self.error(&error))?;
