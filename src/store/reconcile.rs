@@ -46,7 +46,10 @@ impl Store {
 
     /// Of these staged (number, id, epoch, fence), those of our runs that no publication names and no live lease can
     /// still publish. What belongs to no run of this database is somebody else's, and none of ours to judge.
-    pub async fn orphans_among(&self, staged: &[(i64, i64, i64)]) -> Result<Vec<usize>, Error> {
+    pub async fn orphans_among(
+        &self,
+        staged: &[(i64, &str, i64, i64)],
+    ) -> Result<Vec<usize>, Error> {
         let run_nos: Vec<i64> = staged.iter().map(|staged| staged.0).collect();
         let run_ids: Vec<&str> = staged.iter().map(|staged| staged.1).collect();
         let epochs: Vec<i64> = staged.iter().map(|staged| staged.2).collect();
