@@ -18,8 +18,8 @@ use super::verify::{Damage, loose_hash};
 use super::{Artifacts, Error, disk, packs};
 use crate::ids::Hash;
 
-/// What is being written changes all the time; what has not for this long was left by a crash.
-const TMP_AGE_MIN: Duration = Duration::from_mins(1);
+/// What is being written is locked. What is not, and has not changed for this long, a crash left.
+const TMP_AGE: Duration = Duration::from_mins(10);
 /// Removals under one hold of the lock: it keeps writers waiting.
 const REMOVED_AT_ONCE: usize = 256;
 /// A pack with less than this share of a full one is merged with others.
@@ -91,7 +91,7 @@ impl Artifacts {
         let report = GcReport { dry_run, ..GcReport::default() };
         let old = now - nanoseconds(min_age);
         let mut pass = Pass { store: self, keep, old, report };
-        pass.temporary(now - nanoseconds(min_age.max(TMP_AGE_MIN)))?;
+        pass.temporary(now - nanoseconds(TMP_AGE))?;
         for folder in self.loose_folders() {
             pass.loose(&folder)?;
         }

@@ -113,6 +113,12 @@ impl Artifacts {
         self.disk.sync_folder(&self.root)
     }
 
+    /// The folder of the store.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Keeps a blob; it lasts when this returns. One that is present and whole is not written again.
     ///
     /// # Errors

@@ -241,6 +241,8 @@ impl Key {
 /// The body as it is written, line after line in its order.
 struct Body<'a> {
     out: BlobWriter<'a>,
+    /// The folder that it is written to.
+    place: String,
     events: u64,
     /// Time and instrument of the last line, and how many lines had them before.
     last: Option<(i64, u32)>,
@@ -249,7 +251,8 @@ struct Body<'a> {
 
 impl<'a> Body<'a> {
     fn new(artifacts: &'a Artifacts) -> Result<Self, Error> {
-        Ok(Self { out: artifacts.writer()?, events: 0, last: None, equal: 0 })
+        let place = artifacts.root().display().to_string();
+        Ok(Self { out: artifacts.writer()?, place, events: 0, last: None, equal: 0 })
     }
 
     fn line(&mut self, key: &Key, line: &[u8]) -> Result<(), Error> {
@@ -266,6 +269,6 @@ impl<'a> Body<'a> {
                 .and_then(|()| write!(self.out, "{}", self.equal))
                 .and_then(|()| self.out.write_all(&line[at + 1..]))
         };
-        written.map_err(|e| Error::io("the artifact store", e))
+        written.map_err(|e| Error::io(&self.place, e))
     }
 }

@@ -16,13 +16,16 @@ const BUFFER_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Spill {
     file: File,
+    /// The folder that the file is in.
+    place: String,
     /// Where each run ends.
     ends: Vec<u64>,
 }
 
 impl Spill {
     pub(super) fn new(artifacts: &Artifacts) -> Result<Self, Error> {
-        Ok(Self { file: artifacts.scratch()?, ends: Vec::new() })
+        let place = artifacts.root().display().to_string();
+        Ok(Self { file: artifacts.scratch()?, place, ends: Vec::new() })
     }
 
     /// Appends a run.
@@ -32,9 +35,7 @@ impl Spill {
     ) -> Result<(), Error> {
         let mut out =
             Counter { out: io::BufWriter::with_capacity(1 << 20, &self.file), written: 0 };
-        write(&mut out)
-            .and_then(|()| out.out.flush())
-            .map_err(|e| Error::io("the scratch file", e))?;
+        write(&mut out).and_then(|()| out.out.flush()).map_err(|e| Error::io(&self.place, e))?;
         let written = out.written;
         self.ends.push(self.ends.last().copied().unwrap_or(0) + written);
         Ok(())
@@ -46,6 +47,7 @@ impl Spill {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let run = |(at, end): (u64, u64)| Run {
             file: &self.file,
+            place: &self.place,
             at,
             end,
             size,
@@ -77,6 +79,7 @@ impl<W: io::Write> io::Write for Counter<W> {
 #[derive(Debug)]
 pub(super) struct Run<'a> {
     file: &'a File,
+    place: &'a str,
     at: u64,
     end: u64,
     size: usize,
@@ -95,7 +98,7 @@ impl Run<'_> {
             let more = self.size.max(len - had).min(left);
             self.buffer.resize(had + more, 0);
             let read = self.file.read_exact_at(&mut self.buffer[had..], self.at);
-            read.map_err(|e| Error::io("the scratch file", e))?;
+            read.map_err(|e| Error::io(self.place, e))?;
             self.at += u64::try_from(more).expect("a length fits 64 bits");
         }
         Ok(&self.buffer[self.used..(self.used + len).min(self.buffer.len())])
