@@ -4,4 +4,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install.sh build
 . scripts/stack/export.sh
-FINAZ_LIVE=required exec cargo test --locked "$@"
+FINAZ_LIVE=required exec cargo test --locked --no-fail-fast "$@"
