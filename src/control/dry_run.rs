@@ -44,7 +44,7 @@ pub fn dry_run(control: &Control, request: &AdmitRequest) -> Result<DryRun, Erro
     body.finish()?;
     let projection = projection?;
     let batch = flow::compute(&flow, snapshot, &projection)?;
-    let golden = flow.golden.filter(|_| request.snapshot.is_none());
+    let golden = inputs::golden_for(control, &flow, snapshot);
     Ok(DryRun {
         dry_run: true,
         run_id: named.run_id,

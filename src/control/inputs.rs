@@ -168,6 +168,13 @@ pub(super) fn find_snapshot(control: &Control, text: &str) -> Result<Hash, Error
     }
 }
 
+/// The golden that a run of this flow over this snapshot is held to: the flow's, over the flow's own snapshot.
+pub(super) fn golden_for(control: &Control, flow: &Flow, snapshot: Hash) -> Option<Hash> {
+    let golden = flow.golden?;
+    let own = find_snapshot(control, flow.snapshot.as_deref()?).ok()?;
+    (own == snapshot).then_some(golden)
+}
+
 /// JSON lines with the standard names need no flags; anything else must be imported first.
 fn import_plain(artifacts: &Artifacts, path: &Path) -> Result<Hash, Error> {
     let place = path.display().to_string();

@@ -90,7 +90,8 @@ pub async fn run_once(
     mut stop: watch::Receiver<Stop>,
 ) -> Result<RunOnce, Error> {
     let named = resolve(control, request)?;
-    let golden = inputs::load_flow(control, &request.flow)?.golden;
+    let flow = inputs::load_flow(control, &request.flow)?;
+    let golden = inputs::golden_for(control, &flow, named.snapshot);
     let rooms = control.rooms().await?;
     let admitted = admit_one(&rooms.store, &named, false).await?;
     let already_done = admitted.state == State::Succeeded.name();
@@ -104,10 +105,7 @@ pub async fn run_once(
             Err(Error::RunFailed { run_id: row.run_id, error: row.error.unwrap_or_default() })
         }
         "CANCELLED" => Err(Error::RunCancelled { run_id: row.run_id }),
-        _ => {
-            let own = request.snapshot.is_none();
-            report(&rooms, row, already_done, golden.filter(|_| own))
-        }
+        _ => report(&rooms, row, already_done, golden),
     }
 }
 
