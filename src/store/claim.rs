@@ -2,33 +2,39 @@
 
 use std::time::Duration;
 
-use super::{Error, Store};
+use tokio_postgres::types::ToSql;
+
+use super::{BEGIN_HOT, Error, Store};
 use crate::ids::{Hash, Owner};
 
 /// Claims by state, in order, skipping what others hold. The CTE is MATERIALIZED for correctness: without it
 /// the planner may run the LIMIT again and lock more than it returns. An event whose run is not QUEUED any more
 /// is marked delivered on the way. `$4` is the scan floor: with a snapshot held open somewhere, dead entries
-/// below it would be read again at every claim.
+/// below it would be read again at every claim. The rows are found by arrays of keys and not by a join, which
+/// would be planned by statistics that are wrong by the time it runs: nothing is QUEUED or RUNNING for long.
 const CLAIM: &str = "
     WITH c AS MATERIALIZED (
         SELECT id, run_no FROM finaz.outbox
         WHERE NOT claimed AND suspect = 0 AND id >= $4
         ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED
+    ), s AS MATERIALIZED (
+        SELECT array_agg(id) AS ids, array_agg(run_no) AS run_nos FROM c HAVING count(*) > 0
     ), l AS MATERIALIZED (
         INSERT INTO finaz.leases (lease_no, name, owner, fence, epoch, expires_at, run_nos)
         SELECT n, 'batch/' || n, $1, 1,
                (SELECT coalesce(max(epoch), 1) FROM finaz.epochs WHERE lease = ''),
                clock_timestamp() + $2::float8 * interval '1 second', run_nos
-        FROM (SELECT nextval('finaz.lease_no') AS n, array_agg(run_no) AS run_nos FROM c HAVING count(*) > 0) AS new
+        FROM (SELECT nextval('finaz.lease_no') AS n, run_nos FROM s) AS new
         RETURNING lease_no, epoch, fence
     ), u AS (
-        UPDATE finaz.api_runs AS r SET state = 'RUNNING', fence = r.fence + 1, lease_no = l.lease_no
-        FROM c, l WHERE r.run_no = c.run_no AND r.state = 'QUEUED'
-        RETURNING r.run_no, c.id, r.run_id, r.fence, r.flow, r.snapshot, r.attempts, r.cancel_requested_at IS NOT NULL
+        UPDATE finaz.api_runs AS r SET state = 'RUNNING', fence = r.fence + 1, lease_no = (SELECT lease_no FROM l)
+        WHERE r.run_no = ANY ((SELECT run_nos FROM s)::bigint[]) AND r.state = 'QUEUED'
+        RETURNING r.run_no, r.event_id, r.run_id, r.fence, r.flow, r.snapshot, r.attempts,
+                  r.cancel_requested_at IS NOT NULL
     ), o AS (
-        UPDATE finaz.outbox AS o SET claimed = true, lease_no = l.lease_no,
-               delivered_at = CASE WHEN c.run_no IN (SELECT run_no FROM u) THEN NULL ELSE clock_timestamp() END
-        FROM c, l WHERE o.id = c.id
+        UPDATE finaz.outbox AS o SET claimed = true, lease_no = (SELECT lease_no FROM l),
+               delivered_at = CASE WHEN o.run_no IN (SELECT run_no FROM u) THEN NULL ELSE clock_timestamp() END
+        WHERE o.id = ANY ((SELECT ids FROM s)::bigint[])
     )
     SELECT l.lease_no, l.epoch, l.fence, u.* FROM l LEFT JOIN u ON true";
 
@@ -107,10 +113,17 @@ impl Store {
             let client = self.client().await?;
             let statement =
                 client.prepare_cached(CLAIM).await.map_err(|error| self.error(&error))?;
-            client
-                .query(&statement, &[&owner.token(), &ttl.as_secs_f64(), &batch, &floor])
-                .await
-                .map_err(|error| self.error(&error))
+            let ttl = ttl.as_secs_f64();
+            let params: [&(dyn ToSql + Sync); 4] = [&owner.token(), &ttl, &batch, &floor];
+            let (begun, rows, committed) = tokio::join!(
+                client.batch_execute(BEGIN_HOT),
+                client.query(&statement, &params),
+                client.batch_execute("COMMIT"),
+            );
+            begun.map_err(|error| self.error(&error))?;
+            let rows = rows.map_err(|error| self.error(&error))?;
+            committed.map_err(|error| self.commit_error(&error))?;
+            Ok(rows)
         });
         Ok(claim_of(owner, &rows.await?))
     }

@@ -43,6 +43,11 @@ pub use sweep::Swept;
 /// An operation that takes longer has lost its server.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Begins a transaction of the hot path. Its statements name every row by key, and shall find them by key even where
+/// the planner takes the table for an empty or a small one: its statistics are as old as the last ANALYZE.
+const BEGIN_HOT: &str =
+    "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan";
+
 /// What can go wrong between us and PostgreSQL.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
