@@ -10,10 +10,8 @@ pub(crate) fn start(settings: &Settings, daemon: bool) {
     let usual = if daemon { LevelFilter::INFO } else { LevelFilter::WARN };
     let chosen = settings.log_level.as_ref().and_then(|level| level.parse().ok());
     let level = if settings.quiet { LevelFilter::ERROR } else { chosen.unwrap_or(usual) };
-    let logs = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(io::stderr)
-        .with_ansi(crate::ui::stderr_takes_colour());
+    let logs =
+        tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(false);
     // A second start would be refused; there is none.
     if settings.log_json {
         drop(logs.json().try_init());

@@ -2,7 +2,7 @@
 
 use comfy_table::{ContentArrangement, Row, Table, presets};
 
-/// Digits of a hash or run id that a table shows; enough to tell a million apart.
+/// Digits of an id that a table shows: enough to tell a million apart, and to name a run by.
 const SHORT_DIGITS: usize = 12;
 
 /// Text under construction.
@@ -60,14 +60,53 @@ impl Page {
     }
 }
 
-/// `sha256:` or `run_` and the first digits: for tables; `--json` and single views have it whole.
-pub(crate) fn short(id: &str) -> String {
-    let digits = id.strip_prefix("sha256:").or_else(|| id.strip_prefix("run_"));
-    let (Some(digits), true) = (digits, id.is_ascii()) else { return id.to_owned() };
-    if digits.len() <= SHORT_DIGITS {
-        return id.to_owned();
+/// The text with every hash, run id and UUID in it cut to its first digits, for tables: `--json` and
+/// single views have them whole.
+pub(crate) fn short(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(is_digit) {
+        let (before, from) = rest.split_at(at);
+        let end = from.find(|c| !is_digit(c) && c != '-').unwrap_or(from.len());
+        let (word, after) = from.split_at(end);
+        out.push_str(before);
+        out.push_str(&word[..shown(word)]);
+        rest = after;
     }
-    id[..id.len() - digits.len() + SHORT_DIGITS].to_owned()
+    out.push_str(rest);
+    out
+}
+
+fn is_digit(c: char) -> bool {
+    c.is_ascii_digit() || ('a'..='f').contains(&c)
+}
+
+/// How much of a word of digits and dashes is shown: not all of the 64 digits of a SHA-256, nor of a UUID.
+fn shown(word: &str) -> usize {
+    let dashes: Vec<usize> = word.match_indices('-').map(|(at, _)| at).collect();
+    match (word.len(), dashes.as_slice()) {
+        (64, []) => SHORT_DIGITS,
+        (36, [8, 13, 18, 23]) => 8,
+        (all, _) => all,
+    }
+}
+
+/// A time to the millisecond: `2026-11-30T14:22:56.905079Z` without its last digits.
+pub(crate) fn moment(rfc3339: &str) -> String {
+    match rfc3339.split_once('.') {
+        Some((seconds, fraction)) if fraction.ends_with('Z') && fraction.is_ascii() => {
+            format!("{seconds}.{}Z", &fraction[..fraction.len().saturating_sub(1).min(3)])
+        }
+        Some(_) | None => rfc3339.to_owned(),
+    }
+}
+
+/// A time to the second, where a table has no room for more.
+pub(crate) fn second(rfc3339: &str) -> String {
+    match rfc3339.split_once('.') {
+        Some((seconds, fraction)) if fraction.ends_with('Z') => format!("{seconds}Z"),
+        Some(_) | None => rfc3339.to_owned(),
+    }
 }
 
 /// A value, or `-` where there is none.
@@ -114,8 +153,21 @@ mod tests {
 
     #[test]
     fn only_ids_are_shortened() {
-        assert_eq!(short("sha256:0123456789abcdef"), "sha256:0123456789ab");
-        assert_eq!(short("sha256:short"), "sha256:short");
-        assert_eq!(short("sim.alpha"), "sim.alpha");
+        let hex = "0123456789abcdef".repeat(4);
+        assert_eq!(short(&format!("sha256:{hex}")), "sha256:0123456789ab");
+        assert_eq!(short(&format!("run/run_{hex}, and more")), "run/run_0123456789ab, and more");
+        assert_eq!(short("w-1/6f9619ff-8b86-4d01-b42d-00cf4fc964ff"), "w-1/6f9619ff");
+        for same in ["sha256:abc", "sim.alpha", "2024-01-01", "", &format!("{hex}0"), "é-beef"] {
+            assert_eq!(short(same), same);
+        }
+    }
+
+    #[test]
+    fn a_moment_has_milliseconds() {
+        assert_eq!(moment("2026-11-30T14:22:56.905079Z"), "2026-11-30T14:22:56.905Z");
+        assert_eq!(second("2026-11-30T14:22:56.905079Z"), "2026-11-30T14:22:56Z");
+        for same in ["2026-11-30T14:22:56Z", "2026-11-30T14:22:56.9Z", "infinity", "."] {
+            assert_eq!(moment(same), same);
+        }
     }
 }

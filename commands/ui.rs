@@ -1,5 +1,6 @@
 //! The one door to stdout and stderr: results on stdout, everything else on stderr.
 
+use std::cell::RefCell;
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +42,8 @@ pub(crate) struct Ui {
     quiet: bool,
     log_json: bool,
     lost: Lost,
+    /// The bar that is on the screen.
+    bar: RefCell<Option<ProgressBar>>,
 }
 
 /// The first write to stdout that failed: kept, where a printing macro would panic.
@@ -62,7 +65,7 @@ impl Lost {
 impl Ui {
     /// Before the settings are known only the wish for JSON is.
     pub(crate) fn new(json: bool) -> Self {
-        Self { json, quiet: false, log_json: false, lost: Lost::default() }
+        Self { json, quiet: false, log_json: false, lost: Lost::default(), bar: RefCell::default() }
     }
 
     pub(crate) fn settle(&mut self, settings: &Settings) {
@@ -84,6 +87,7 @@ impl Ui {
 
     /// Prints bytes as they are: a script, a page of the manual, a help text.
     pub(crate) fn raw(&self, bytes: &[u8]) {
+        self.clear();
         let mut stdout = io::stdout().lock();
         self.lost.note(stdout.write_all(bytes).and_then(|()| stdout.flush()));
     }
@@ -120,10 +124,7 @@ impl Ui {
     /// A bar on stderr, on a terminal only.
     pub(crate) fn progress(&self, what: &'static str, unit: Unit) -> Progress {
         let hidden = self.quiet || self.json || self.log_json || !io::stderr().is_terminal();
-        let bar = ProgressBar::with_draw_target(
-            Some(0),
-            if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() },
-        );
+        let bar = ProgressBar::hidden();
         let template = match unit {
             Unit::Bytes => "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
             Unit::Count => "{spinner} {msg} {human_pos} {per_sec}",
@@ -132,7 +133,20 @@ impl Ui {
             bar.set_style(style);
         }
         bar.set_message(what);
+        if !hidden {
+            // Last: before anything is known there is nothing to draw.
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.replace(Some(bar.clone()));
         Progress(bar)
+    }
+
+    /// Takes the bar away before anything else is written. Not left to the work that moves it: while
+    /// that unwinds, the bar is not drawn and so not cleared either.
+    fn clear(&self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
     }
 
     /// Reports how the command ended and picks the exit code.
@@ -169,6 +183,7 @@ impl Ui {
 
     /// One line to stderr. With stderr gone there is no one left to tell; the exit code still says it.
     fn say(&self, label: &str, colour: &str, text: &str) {
+        self.clear();
         let text = config::scrub(text);
         let line = if self.log_json {
             let level = if label == "error" { "ERROR" } else { "WARN" };
@@ -188,7 +203,7 @@ pub(crate) fn stdout_takes_colour() -> bool {
 }
 
 /// Whether stderr takes colour.
-pub(crate) fn stderr_takes_colour() -> bool {
+fn stderr_takes_colour() -> bool {
     io::stderr().is_terminal() && config::colour_wanted()
 }
 
@@ -215,20 +230,16 @@ impl Write for Stdout {
     }
 }
 
-/// A bar that goes away when dropped.
+/// A bar, to be moved by the work.
 #[derive(Debug)]
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
     /// So much of so much is done.
     pub(crate) fn at(&self, done: u64, total: u64) {
-        self.0.set_length(total);
-        self.0.set_position(done);
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.0.update(|state| {
+            state.set_len(total);
+            state.set_pos(done);
+        });
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct ListArgs {
     prefix: String,
     /// Leave out what has expired
     #[arg(long)]
-    live: bool,
+    active: bool,
     /// List at most this many
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=evidence::LIST_MAX))]
     limit: i64,
@@ -22,7 +22,9 @@ pub(crate) struct ListArgs {
 
 pub(crate) async fn run(cx: &mut Context<'_>, args: ListArgs) -> Result<Exit, Failure> {
     let report = cx
-        .awaiting(async |control| leases::list(control, &args.prefix, args.live, args.limit).await)
+        .awaiting(async |control| {
+            leases::list(control, &args.prefix, args.active, args.limit).await
+        })
         .await?;
     cx.ui.report(&report, |page| super::page(page, &report.leases));
     Ok(Exit::Done)

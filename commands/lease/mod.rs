@@ -14,7 +14,7 @@ use finaz::control::leases::LeaseView;
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::page::Page;
+use crate::page::{Page, second, short};
 use crate::ui::Exit;
 
 /// Look at leases and take, renew or end one by hand
@@ -87,12 +87,12 @@ fn page(page: &mut Page, leases: &[LeaseView]) {
     }
     let rows = leases.iter().map(|lease| {
         vec![
-            lease.name.clone(),
+            short(&lease.name),
             live(lease),
             lease.fence.to_string(),
             lease.epoch.to_string(),
-            lease.expires_at.clone(),
-            lease.owner.to_string(),
+            second(&lease.expires_at),
+            short(lease.owner.token()),
         ]
     });
     let header = ["lease", "state", "fence", "epoch", "expires", "owner"];

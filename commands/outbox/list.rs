@@ -29,7 +29,7 @@ pub(crate) async fn run(cx: &mut Context<'_>, args: ListArgs) -> Result<Exit, Fa
                 event.kind.clone(),
                 short(&event.run_id),
                 event.state.clone(),
-                or_dash(event.claimed_by.as_ref()),
+                short(&or_dash(event.claimed_by.as_ref())),
             ]
         });
         page.table(&["id", "type", "run", "state", "claimed by"], rows.collect(), "no events");

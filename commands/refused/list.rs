@@ -4,7 +4,7 @@ use finaz::control::evidence;
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::page::or_dash;
+use crate::page::{or_dash, second, short};
 use crate::ui::Exit;
 
 /// List the newest refused effects: who, with which fence, against which
@@ -20,11 +20,11 @@ pub(crate) async fn run(cx: &mut Context<'_>, args: ListArgs) -> Result<Exit, Fa
     cx.ui.report(&report, |page| {
         let rows = report.refused.iter().map(|refused| {
             vec![
-                refused.at.clone(),
+                second(&refused.at),
                 refused.effect.clone(),
-                refused.owner.clone(),
+                short(&refused.owner),
                 refused.fence.to_string(),
-                or_dash(refused.current_owner.as_ref()),
+                short(&or_dash(refused.current_owner.as_ref())),
                 or_dash(refused.current_fence),
             ]
         });

@@ -4,7 +4,7 @@ use finaz::control::runs;
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::page::or_dash;
+use crate::page::{moment, or_dash, short};
 use crate::ui::Exit;
 
 /// Show the whole life of a run, from the database alone
@@ -21,10 +21,10 @@ pub(crate) async fn run(cx: &mut Context<'_>, args: TraceArgs) -> Result<Exit, F
         page.line("");
         let rows = report.events.iter().map(|event| {
             vec![
-                event.at.clone(),
-                event.what.clone(),
+                moment(&event.at),
+                short(&event.what),
                 or_dash(event.fence),
-                or_dash(event.owner.as_ref()),
+                short(&or_dash(event.owner.as_ref())),
             ]
         });
         page.table(&["at", "what", "fence", "owner"], rows.collect(), "nothing is known of it");

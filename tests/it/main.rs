@@ -5,6 +5,7 @@ mod exits;
 mod help;
 mod offline;
 mod settings;
+mod terminal;
 
 use std::fs;
 use std::path::{Path, PathBuf};
