@@ -3,6 +3,7 @@
 //! A time is taken by the column's own type. What the type leaves open the flags must say: the unit
 //! of a plain integer (`--time-format epoch-…`), the zone of a time that is not adjusted to UTC.
 
+use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader as _, RowGroupReader, SerializedFileReader};
 
@@ -105,6 +106,16 @@ impl Table<'_> {
         progress: &mut dyn FnMut(u64),
         sink: Sink<'_>,
     ) -> Result<(), Stop> {
+        for column in &self.wanted {
+            let packed = group.metadata().column(column.at).compression();
+            if matches!(packed, Compression::BROTLI(_) | Compression::LZO) {
+                let packed = packed.to_string().to_lowercase();
+                let packed = packed.split('(').next().unwrap_or_default();
+                let message = format!("a column is compressed with {packed}");
+                let hint = "write the file with snappy, zstd, gzip or lz4";
+                return Err(Invalid::new("PARQUET_TYPE", &self.source.place, message, hint).into());
+            }
+        }
         let failed = |e: ParquetError| Stop::from(damaged(self.source, &e));
         let mut readers = self
             .wanted
