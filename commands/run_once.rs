@@ -89,7 +89,7 @@ fn series_table(page: &mut Page, result: &ResultView) {
             series.instrument.clone(),
             series.node.clone(),
             series.rows.to_string(),
-            or_dash(series.last),
+            or_dash(series.last.map(|last| format!("{last:?}"))),
             short(&series.values_hash.to_string()),
         ]
     });

@@ -4,6 +4,7 @@ mod bad_input;
 mod exits;
 mod help;
 mod offline;
+mod readme;
 mod settings;
 mod terminal;
 
