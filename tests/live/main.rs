@@ -1,13 +1,25 @@
 //! Against real servers and real processes. `cargo test` without FINAZ_LIVE skips them with a line; `make test` brings the
 //! servers up and sets it to `required`. One test binary, one module per concern.
 
+mod admission;
+mod commits;
+mod dice;
+mod disk;
+mod ends;
 mod instance;
+mod kills;
 mod leases;
 mod load;
+mod outages;
+mod poison;
 mod process;
 mod proxy;
+mod queue;
+mod reconcile;
+mod servers;
 mod stack;
 mod stage;
+mod stops;
 mod warehouse;
 mod wire;
 

@@ -150,3 +150,11 @@ pub(crate) fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> O
 pub(crate) fn until<T>(what: &str, limit: Duration, look: impl FnMut() -> Option<T>) -> T {
     poll(limit, look).unwrap_or_else(|| panic!("not within {limit:?}: {what}"))
 }
+
+/// How long that took.
+#[expect(clippy::disallowed_methods, reason = "a test measures by the wall clock")]
+pub(crate) fn elapsed(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
+}

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use url::Url;
 
 use crate::stage::Stage;
-use crate::wire::Wire;
+use crate::wire::{Fate, Wire};
 
 /// What becomes of connections and bytes from now on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -21,13 +21,15 @@ pub(crate) enum Mode {
     Hold,
 }
 
-/// What is lost at the commit that a trap waits for; the connection goes with it.
+/// What is lost at the commit that a trap waits for; a message takes its connection with it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Loss {
     /// The server commits, and nobody hears of it.
     Reply,
     /// The server never hears of it.
     Request,
+    /// Nothing of it: all connections are held from there on, until `set`.
+    Time,
 }
 
 /// The commit of the first statement with this text in it.
@@ -57,10 +59,10 @@ impl Proxy {
         let listener = stage.runtime.block_on(TcpListener::bind("127.0.0.1:0"));
         let listener = listener.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
-        let (mode, modes) = watch::channel(Mode::Pass);
+        let mode = watch::Sender::new(Mode::Pass);
         let traps = Traps::default();
         let postgres = url.scheme().starts_with("postgres").then(|| Arc::clone(&traps));
-        stage.runtime.spawn(accept(listener, target, modes, postgres));
+        stage.runtime.spawn(accept(listener, target, mode.clone(), postgres));
         Self { port, mode, traps }
     }
 
@@ -89,11 +91,11 @@ impl Proxy {
 async fn accept(
     listener: TcpListener,
     target: SocketAddr,
-    modes: watch::Receiver<Mode>,
+    mode: watch::Sender<Mode>,
     traps: Option<Traps>,
 ) {
     while let Ok((client, _)) = listener.accept().await {
-        tokio::spawn(carry(client, target, modes.clone(), traps.clone().map(Wire::new)));
+        tokio::spawn(carry(client, target, mode.clone(), traps.clone().map(Wire::new)));
     }
 }
 
@@ -101,36 +103,40 @@ async fn accept(
 async fn carry(
     mut client: TcpStream,
     target: SocketAddr,
-    mut modes: watch::Receiver<Mode>,
+    mode: watch::Sender<Mode>,
     mut wire: Option<Wire>,
 ) -> std::io::Result<()> {
     let mut server = TcpStream::connect(target).await?;
+    let mut modes = mode.subscribe();
     let (mut up, mut down) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    // What was held back goes first, once bytes pass again.
+    let mut held = false;
     loop {
-        let mode = *modes.borrow_and_update();
-        if mode == Mode::Cut {
+        let now = *modes.borrow_and_update();
+        if now == Mode::Cut {
             return Ok(());
         }
-        tokio::select! {
-            changed = modes.changed() => if changed.is_err() { return Ok(()) },
-            read = client.read(&mut up), if mode == Mode::Pass => {
-                let bytes = &up[..read?];
-                let (pass, open) = match &mut wire {
-                    Some(wire) => wire.from_client(bytes),
-                    None => (bytes.to_vec(), true),
-                };
-                server.write_all(&pass).await?;
-                if bytes.is_empty() || !open { return Ok(()) }
-            }
-            read = server.read(&mut down), if mode == Mode::Pass => {
-                let bytes = &down[..read?];
-                let (pass, open) = match &mut wire {
-                    Some(wire) => wire.from_server(bytes),
-                    None => (bytes.to_vec(), true),
-                };
-                client.write_all(&pass).await?;
-                if bytes.is_empty() || !open { return Ok(()) }
-            }
+        let passes = now == Mode::Pass;
+        let (read, from_client) = tokio::select! {
+            changed = modes.changed() => if changed.is_err() { return Ok(()) } else { continue },
+            () = std::future::ready(()), if passes && held => (None, true),
+            read = client.read(&mut up), if passes => (Some(read?), true),
+            read = server.read(&mut down), if passes => (Some(read?), false),
+        };
+        let bytes = &(if from_client { &up } else { &down })[..read.unwrap_or(0)];
+        let (pass, fate) = match &mut wire {
+            Some(wire) if from_client => wire.from_client(bytes),
+            Some(wire) => wire.from_server(bytes),
+            None => (bytes.to_vec(), Fate::Open),
+        };
+        let to = if from_client { &mut server } else { &mut client };
+        to.write_all(&pass).await?;
+        if read == Some(0) || fate == Fate::Closed {
+            return Ok(());
+        }
+        held = fate == Fate::Held;
+        if held {
+            mode.send_replace(Mode::Hold);
         }
     }
 }

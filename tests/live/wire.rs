@@ -4,6 +4,15 @@ use std::collections::HashMap;
 
 use crate::proxy::{Loss, Traps};
 
+/// What becomes of the connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Fate {
+    Open,
+    Closed,
+    /// Nothing passes until somebody says so.
+    Held,
+}
+
 /// One connection, message by message.
 #[derive(Debug)]
 pub(crate) struct Wire {
@@ -39,27 +48,31 @@ impl Wire {
         }
     }
 
-    /// What of a client's bytes may pass, and whether the connection stays.
-    pub(crate) fn from_client(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
+    /// What of a client's bytes may pass.
+    pub(crate) fn from_client(&mut self, bytes: &[u8]) -> (Vec<u8>, Fate) {
         self.client.extend_from_slice(bytes);
         let mut pass = Vec::new();
         while let Some(message) = next(&mut self.client, !self.greeted) {
             let loss = if self.greeted { self.commit(&message) } else { None };
             match loss.filter(|loss| self.spring(*loss)) {
-                Some(Loss::Request) => return (pass, false),
+                Some(Loss::Request) => return (pass, Fate::Closed),
                 Some(Loss::Reply) => {
                     self.sprung = Some(if message[0] == b'Q' { "COMMIT" } else { "" });
+                }
+                Some(Loss::Time) => {
+                    self.client.splice(..0, message);
+                    return (pass, Fate::Held);
                 }
                 None => {}
             }
             self.greeted = true;
             pass.extend_from_slice(&message);
         }
-        (pass, true)
+        (pass, Fate::Open)
     }
 
-    /// What of the server's bytes may pass, and whether the connection stays.
-    pub(crate) fn from_server(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
+    /// What of the server's bytes may pass.
+    pub(crate) fn from_server(&mut self, bytes: &[u8]) -> (Vec<u8>, Fate) {
         self.server.extend_from_slice(bytes);
         let mut pass = Vec::new();
         while let Some(message) = next(&mut self.server, false) {
@@ -67,13 +80,13 @@ impl Wire {
             self.losing |= tag.is_some_and(|tag| message[5..].starts_with(tag.as_bytes()));
             // ReadyForQuery, outside of any transaction: it is committed.
             if self.losing && message[0] == b'Z' && message[5] == b'I' {
-                return (pass, false);
+                return (pass, Fate::Closed);
             }
             if !self.losing {
                 pass.extend_from_slice(&message);
             }
         }
-        (pass, true)
+        (pass, Fate::Open)
     }
 
     /// Takes note of a message; what is to be lost if it commits a statement that a trap waits for.

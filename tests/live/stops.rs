@@ -1,0 +1,158 @@
+//! Owners that are stopped, cut off, or told to end: what they hold is taken over or released, never kept.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::process::{Process, until};
+use crate::proxy::{Loss, Mode, Proxy};
+use crate::stage::Stage;
+
+const SOON: Duration = Duration::from_secs(60);
+/// The statement whose commit makes results visible.
+const PUBLICATION: &str = "INSERT INTO finaz.publications";
+
+/// Everything that a reader may see.
+fn published(stage: &Stage) -> Vec<Vec<String>> {
+    stage.sql("SELECT * FROM finaz.publications ORDER BY run_no")
+}
+
+/// So many runs are RUNNING.
+#[track_caller]
+fn in_flight(stage: &Stage, runs: usize) {
+    until("the runs are in flight", SOON, || (stage.runs("RUNNING") == runs).then_some(()));
+}
+
+/// Waits until the effects of an owner on these runs are refused and listed, each against the one who has the run now.
+#[track_caller]
+fn refusals(stage: &Stage, runs: &[String], stale: &str, current: &str) {
+    let refused = until("the refusals are listed", SOON, || {
+        let listed = stage.json(&["refused", "list"])["refused"].take();
+        let listed = listed.as_array().expect("a list").clone();
+        (listed.len() >= runs.len()).then_some(listed)
+    });
+    assert_eq!(refused.len(), runs.len(), "{refused:?}");
+    for entry in &refused {
+        let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+        assert!(runs.contains(&text("run_id")) && text("effect") == "publication", "{entry}");
+        assert!(text("owner").starts_with(stale), "{entry}");
+        assert!(text("current_owner").starts_with(current), "{entry}");
+        assert!(entry["fence"].as_i64() < entry["current_fence"].as_i64(), "{entry}");
+    }
+    let trace = stage.json(&["runs", "trace", &runs[0]]);
+    assert!(trace["events"].to_string().contains("refused publication"), "{trace}");
+}
+
+#[test]
+fn a_worker_stopped_past_its_lease_publishes_nothing_when_it_goes_on() {
+    let Some(mut stage) = Stage::new() else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "1");
+    stage.set("FINAZ_WORKER_POLL_SEC", "0.1");
+    stage.snapshot("load", 100_000);
+    let runs = stage.admit("a", 4, "load");
+    let mut stopped = stage.start(&["worker", "--owner", "stopped"]);
+    in_flight(&stage, 4);
+    stopped.signal(Signal::STOP);
+    assert!(stage.runs("RUNNING") == 4 && published(&stage).is_empty(), "stopped too late");
+    let heir = stage.start(&["worker", "--drain", "--owner", "heir"]).wait(SOON).exits(0).json();
+    assert_eq!((&heir["succeeded"], &heir["recovered"]), (&4.into(), &4.into()), "{heir}");
+    let before = published(&stage);
+    stopped.signal(Signal::CONT);
+    refusals(&stage, &runs, "stopped/", "heir/");
+    assert_eq!(published(&stage), before, "overwritten by a stale owner");
+    let ends = "SELECT DISTINCT state, run_revision FROM finaz.api_runs";
+    assert_eq!(stage.sql(ends), [["SUCCEEDED", "1"]]);
+    // It is still a worker, and knows what it has not done.
+    stage.admit("b", 1, "load");
+    until("it works on", SOON, || (stage.runs("SUCCEEDED") == 5).then_some(()));
+    stopped.signal(Signal::TERM);
+    let report = stopped.wait(SOON).exits(0).json();
+    assert_eq!((&report["succeeded"], &report["stale"]), (&1.into(), &4.into()), "{report}");
+}
+
+#[test]
+fn an_owner_cut_off_between_its_lock_and_its_commit_holds_nobody_up_and_publishes_nothing() {
+    let Some(mut stage) = Stage::new() else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "1");
+    stage.set("FINAZ_WORKER_POLL_SEC", "0.1");
+    stage.snapshot("load", 10);
+    let runs = stage.admit("a", 3, "load");
+    let direct = stage.pg_url().to_owned();
+    let proxy = Proxy::to(&stage, &direct);
+    proxy.trap(PUBLICATION, Loss::Time);
+    let proxied = proxy.url(&direct);
+    let mut cut = stage.start_with(&[("FINAZ_PG_URL", &proxied)], &["worker", "--owner", "cut"]);
+    until("it is about to commit", SOON, || proxy.is_sprung().then_some(()));
+    // It holds the row of its lease, and its session idles in that transaction.
+    let heir = stage.start(&["worker", "--drain", "--owner", "heir"]).wait(SOON).exits(0).json();
+    assert_eq!(heir["succeeded"], 3, "{heir}");
+    let before = published(&stage);
+    proxy.set(Mode::Pass);
+    refusals(&stage, &runs, "cut/", "heir/");
+    assert_eq!(published(&stage), before, "overwritten by a stale owner");
+    cut.signal(Signal::TERM);
+    cut.wait(SOON).exits(0);
+}
+
+/// Nothing runs, and nobody holds anything.
+#[track_caller]
+fn released(stage: &Stage) {
+    assert_eq!(stage.runs("RUNNING"), 0);
+    let live = stage.json(&["lease", "list", "--live"]);
+    assert_eq!(live["leases"], serde_json::json!([]), "held by one who has ended");
+}
+
+#[test]
+fn a_worker_told_to_end_finishes_what_it_began_and_releases_it() {
+    let Some(stage) = Stage::new() else { return };
+    stage.snapshot("load", 100_000);
+    stage.admit("a", 40, "load");
+    let mut worker = stage.start(&["worker", "--batch", "2"]);
+    until("some are in flight", SOON, || (stage.runs("RUNNING") > 0).then_some(()));
+    worker.signal(Signal::TERM);
+    let report = worker.wait(SOON).exits(0).json();
+    assert_eq!(report["succeeded"], report["claimed"], "{report}");
+    released(&stage);
+    let left = stage.runs("QUEUED");
+    assert_eq!(report["succeeded"], 40 - left, "{report}");
+    assert!(left > 0, "it went on claiming");
+    // Nobody waits for an expiry: what is left is done at once.
+    let next = stage.start(&["worker", "--drain"]).wait(SOON).exits(0).json();
+    assert_eq!((&next["succeeded"], &next["recovered"]), (&left.into(), &0.into()));
+}
+
+#[test]
+fn a_second_signal_ends_a_worker_at_once() {
+    let Some(mut stage) = Stage::new() else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "1");
+    stage.snapshot("load", 300_000);
+    stage.admit("a", 20, "load");
+    let mut worker = stage.start(&["worker"]);
+    in_flight(&stage, 20);
+    // Two signals that are pending together are one; so a second one until it heeds it.
+    let ended = until("it ends", SOON, || {
+        worker.signal(Signal::TERM);
+        (!worker.is_running()).then(|| stage.runs("RUNNING"))
+    });
+    worker.wait(SOON).exits(143);
+    assert_eq!(ended, 20, "it finished first");
+    stage.start(&["worker", "--drain"]).wait(SOON).exits(0);
+    assert_eq!(stage.runs("SUCCEEDED"), 20);
+}
+
+#[test]
+fn run_once_told_to_end_releases_its_run() {
+    let Some(stage) = Stage::new() else { return };
+    stage.snapshot("load", 300_000);
+    let flow = stage.flow("slow", "load");
+    let mut once: Process = stage.start(&["run-once", "--flow", &flow]);
+    in_flight(&stage, 1);
+    once.signal(Signal::TERM);
+    once.wait(SOON).exits(143);
+    released(&stage);
+    // The lease lives for 30 s: whoever asks next does not wait for that.
+    let done = stage.start(&["run-once", "--flow", &flow]).wait(Duration::from_secs(15));
+    let done = done.exits(0).json();
+    assert_eq!((&done["state"], &done["run_revision"]), (&"SUCCEEDED".into(), &1.into()));
+    assert_eq!(stage.value("SELECT attempts FROM finaz.api_runs"), "0", "nobody died");
+}
