@@ -43,6 +43,8 @@ pub async fn doctor(control: &Control) -> Result<DoctorReport, Error> {
     let mut away = false;
     match database(control).await {
         Ok(found) => checks.extend(found),
+        // It may show before we ask: another session's statements, or none of ours.
+        Err(Error::Store(store::Error::Unsafe { .. })) => checks.push(sessions(true)),
         Err(Error::Store(error)) => {
             away |= error.is_away();
             let hint = "start the server, or correct FINAZ_PG_URL";
@@ -98,6 +100,12 @@ async fn warehouse(control: &Control) -> Result<(Check, bool), Error> {
     })
 }
 
+fn sessions(pooled: bool) -> Check {
+    let seen = if pooled { "a pooler in transaction mode" } else { "direct" };
+    let hint = "connect directly, or through the pooler in session mode";
+    Check::new("pg_sessions", !pooled, "sessions of our own", seen.to_owned(), hint)
+}
+
 async fn database(control: &Control) -> Result<Vec<Check>, Error> {
     let store = control.store()?;
     let health = tokio::time::timeout(control.settings.service_timeout, store.health())
@@ -128,17 +136,7 @@ async fn database(control: &Control) -> Result<Vec<Check>, Error> {
             },
             "point FINAZ_PG_URL at the primary: a lease read from a replica proves nothing",
         ),
-        Check::new(
-            "pg_sessions",
-            !health.transaction_pooler,
-            "sessions of our own",
-            if health.transaction_pooler {
-                "a pooler in transaction mode".to_owned()
-            } else {
-                "direct".to_owned()
-            },
-            "connect directly, or through the pooler in session mode",
-        ),
+        sessions(health.transaction_pooler),
         Check::new(
             "pg_durability",
             health.fsync && health.full_page_writes,

@@ -6,6 +6,7 @@ use super::batch::Rooms;
 use super::{Control, Error, worker};
 use crate::artifacts;
 use crate::flow::FeatureBatch;
+use crate::ids::Owner;
 use crate::store::PublishedRef;
 use crate::warehouse::{Series, StagedRef, StagedRun, StagedSeries, Warehouse};
 
@@ -69,7 +70,9 @@ pub async fn reconcile(
     if request.dry_run {
         report.repaired += rooms.store.sweep_preview().await?;
     } else {
-        let (swept, _) = worker::sweep_once(&rooms.store, 0).await?;
+        let sweeper = Owner::of_process(&control.settings.owner);
+        let by = (&sweeper, control.settings.lease_ttl);
+        let (swept, _) = worker::sweep_once(&rooms.store, by, 0).await?;
         report.repaired += swept.requeued + swept.poisoned + swept.mended;
     }
     for (run_id, what) in rooms.store.inconsistent_runs(PAGE).await? {

@@ -132,12 +132,14 @@ async fn carry(
                 }
             }
             drop(kept);
+            // Still ours though over: our lease ran out, and no sweep of ours takes it.
+            rooms.store.give_back_own(&owner, &[]).await?;
         }
         let row = find(control, run_id).await?;
         if row.state.parse::<State>().is_ok_and(State::is_final) {
             return Ok(row);
         }
-        rooms.store.sweep_orphans().await?;
+        rooms.store.sweep_orphans(&owner, ttl).await?;
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
             signal = stopped(stop) => return Err(Error::Interrupted { signal }),

@@ -403,7 +403,8 @@ async fn sweep(worker: Arc<Worker>) {
             Ok(runs) => tracing::info!(runs, "given back: we had lost track of them"),
             Err(error) => tracing::debug!(%error, "nothing given back"),
         }
-        match sweep_once(&worker.rooms.store, if sweeps == 0 { 0 } else { floor }).await {
+        let from = if sweeps == 0 { 0 } else { floor };
+        match sweep_once(&worker.rooms.store, (&worker.owner, worker.ttl), from).await {
             Ok((swept, next)) => {
                 floor = next;
                 worker.counts.recovered.fetch_add(swept.requeued, Ordering::Relaxed);
@@ -421,9 +422,10 @@ async fn sweep(worker: Arc<Worker>) {
 
 pub(super) async fn sweep_once(
     store: &Store,
+    (sweeper, ttl): (&Owner, Duration),
     floor: i64,
 ) -> Result<(crate::store::Swept, i64), Error> {
-    let mut swept = store.sweep_orphans().await?;
+    let mut swept = store.sweep_orphans(sweeper, ttl).await?;
     let (mended, next) = store.mend_events(floor).await?;
     swept.mended = mended;
     Ok((swept, next))

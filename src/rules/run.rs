@@ -93,9 +93,13 @@ pub enum Orphan {
     Poison { attempts: i32 },
 }
 
-/// Decides about a RUNNING run without a live lease that `attempts` owners died with before.
+/// Decides about a RUNNING run without a live lease that `attempts` owners died with before. `excused`: this owner
+/// may be alive, it could not have renewed its lease.
 #[must_use]
-pub fn orphan(attempts: i32) -> Orphan {
+pub fn orphan(attempts: i32, excused: bool) -> Orphan {
+    if excused {
+        return Orphan::Requeue { attempts };
+    }
     let attempts = attempts.saturating_add(1);
     if attempts >= DEAD_OWNERS_MAX {
         Orphan::Poison { attempts }
@@ -110,9 +114,10 @@ mod tests {
 
     #[test]
     fn a_run_is_poison_at_its_third_dead_owner() {
-        assert_eq!(orphan(0), Orphan::Requeue { attempts: 1 });
-        assert_eq!(orphan(1), Orphan::Requeue { attempts: 2 });
-        assert_eq!(orphan(2), Orphan::Poison { attempts: 3 });
+        assert_eq!(orphan(0, false), Orphan::Requeue { attempts: 1 });
+        assert_eq!(orphan(1, false), Orphan::Requeue { attempts: 2 });
+        assert_eq!(orphan(2, true), Orphan::Requeue { attempts: 2 });
+        assert_eq!(orphan(2, false), Orphan::Poison { attempts: 3 });
     }
 
     #[test]

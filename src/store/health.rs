@@ -1,9 +1,17 @@
 //! Is this a server that results may be entrusted to?
 
+use std::time::Duration;
+
+use tokio_postgres::SimpleQueryMessage;
+
 use super::{Error, Store};
 
 /// Connections that a worker opens: its pool, the listener, and one for a person.
 const CONNECTIONS_NEEDED: i64 = 10;
+
+/// The check that a pooler in transaction mode fails, and what is wrong with one.
+pub(super) const POOLER: &str = "PG_POOLER";
+pub(super) const POOLED: &str = "a pooler in transaction mode is in between: sessions are not ours";
 
 /// What the server says of itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,10 +43,7 @@ impl Health {
             ));
         }
         if self.transaction_pooler {
-            return Some((
-                "PG_POOLER",
-                "a pooler in transaction mode is in between: sessions are not ours".to_owned(),
-            ));
+            return Some((POOLER, POOLED.to_owned()));
         }
         if !self.fsync || !self.full_page_writes {
             return Some((
@@ -113,20 +118,15 @@ impl Store {
     /// Two sessions that are really ours are never in one backend. A pooler in transaction mode hands the first
     /// one's idle backend to the second one's transaction.
     async fn pooled(&self) -> Result<bool, Error> {
-        const PID: &str = "SELECT pg_backend_pid()";
         let first = self.client().await?;
         let mut second = self.client().await?;
-        let pid = |row: tokio_postgres::Row| row.get::<_, i32>(0);
         for _ in 0..3 {
-            let before =
-                pid(first.query_one(PID, &[]).await.map_err(|error| self.error(&error))?);
+            let before = self.pid(&first).await?;
             let transaction = second.transaction().await.map_err(|error| self.error(&error))?;
-            let other =
-                pid(transaction.query_one(PID, &[]).await.map_err(|error| self.error(&error))?);
-            let after =
-                tokio::time::timeout(std::time::Duration::from_secs(3), first.query_one(PID, &[]));
+            let other = self.pid(transaction.client()).await?;
+            let after = tokio::time::timeout(Duration::from_secs(3), self.pid(&first));
             let after = match after.await {
-                Ok(row) => pid(row.map_err(|error| self.error(&error))?),
+                Ok(pid) => pid?,
                 // A pooler with one backend makes the first session wait for the second one's transaction.
                 Err(_late) => return Ok(true),
             };
@@ -135,6 +135,16 @@ impl Store {
             }
         }
         Ok(false)
+    }
+
+    /// The backend behind a session. Not as a prepared statement: behind a pooler there may be none.
+    async fn pid(&self, client: &tokio_postgres::Client) -> Result<Option<String>, Error> {
+        let answer = client.simple_query("SELECT pg_backend_pid()").await;
+        let answer = answer.map_err(|error| self.error(&error))?;
+        Ok(answer.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        }))
     }
 
     /// Sessions that may hold the row of a lease for which we have just waited in vain, the oldest first.

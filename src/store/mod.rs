@@ -109,6 +109,10 @@ impl Error {
         if denied.contains(code) {
             return Self::Denied { place, why };
         }
+        // Our prepared statement is not there, or another's is: the session is not ours alone.
+        if [SqlState::DUPLICATE_PSTATEMENT, SqlState::INVALID_SQL_STATEMENT_NAME].contains(code) {
+            return Self::Unsafe { check: health::POOLER, what: health::POOLED.to_owned() };
+        }
         // Classes 08 (connection), 53 (resources), 57P (operator), 25P03 (idle in transaction), 40 (try again).
         let text = code.code();
         if ["08", "53", "57P", "25P0", "40"].iter().any(|class| text.starts_with(class)) {

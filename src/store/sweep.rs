@@ -2,6 +2,8 @@
 //!
 //! Every step re-checks what it read in the statement that writes, under the lock of the lease.
 
+use std::time::Duration;
+
 use super::{Error, Store};
 use crate::ids::Owner;
 use crate::rules::run::{Orphan, orphan};
@@ -22,13 +24,17 @@ pub struct Swept {
     pub mended: u64,
 }
 
+/// Not those of the sweeper, who is alive. One that ran out while the server was down, or before a renewal could
+/// follow its start, says nothing of its owner.
 const EXPIRED: &str = "
     WITH l AS MATERIALIZED (
         SELECT lease_no, run_nos, expires_at FROM finaz.leases
         WHERE NOT closed AND (name LIKE 'batch/%' OR name LIKE 'run/%') AND expires_at <= clock_timestamp()
+          AND owner <> $2
         ORDER BY lease_no LIMIT $1 FOR UPDATE SKIP LOCKED
     )
-    SELECT l.lease_no, r.run_no, r.attempts
+    SELECT l.lease_no, r.run_no, r.attempts,
+           l.expires_at < pg_postmaster_start_time() + $3::float8 * interval '1 second'
     FROM l LEFT JOIN LATERAL (
         SELECT r.run_no, r.attempts FROM unnest(l.run_nos) AS n JOIN finaz.api_runs AS r ON r.run_no = n
         WHERE r.state = 'RUNNING' AND r.lease_no = l.lease_no
@@ -100,11 +106,12 @@ const LOST: &str = "
     GROUP BY r.lease_no ON CONFLICT DO NOTHING";
 
 impl Store {
-    /// Returns the runs of expired leases to the queue, a page of leases at a time.
-    pub async fn sweep_orphans(&self) -> Result<Swept, Error> {
+    /// Returns the runs of others' expired leases to the queue, a page of leases at a time. `ttl` is how long a
+    /// lease lives at least.
+    pub async fn sweep_orphans(&self, sweeper: &Owner, ttl: Duration) -> Result<Swept, Error> {
         let mut swept = Swept::default();
         loop {
-            let (leases, requeued, poisoned) = self.bounded(self.sweep_page()).await?;
+            let (leases, requeued, poisoned) = self.bounded(self.sweep_page(sweeper, ttl)).await?;
             swept.requeued += requeued;
             swept.poisoned += poisoned;
             if leases < usize::try_from(LEASES_MAX).unwrap_or(usize::MAX) {
@@ -113,11 +120,13 @@ impl Store {
         }
     }
 
-    async fn sweep_page(&self) -> Result<(usize, u64, u64), Error> {
+    async fn sweep_page(&self, sweeper: &Owner, ttl: Duration) -> Result<(usize, u64, u64), Error> {
         let mut client = self.client().await?;
         let transaction = client.transaction().await.map_err(|error| self.error(&error))?;
-        let rows =
-            transaction.query(EXPIRED, &[&LEASES_MAX]).await.map_err(|error| self.error(&error))?;
+        let rows = transaction
+            .query(EXPIRED, &[&LEASES_MAX, &sweeper.token(), &ttl.as_secs_f64()])
+            .await
+            .map_err(|error| self.error(&error))?;
         let mut leases: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
         leases.dedup();
         if leases.is_empty() {
@@ -127,7 +136,7 @@ impl Store {
             (vec![], vec![], vec![], vec![]);
         for row in &rows {
             let Some(run_no) = row.get::<_, Option<i64>>(1) else { continue };
-            let (count, dead) = match orphan(row.get(2)) {
+            let (count, dead) = match orphan(row.get(2), row.get(3)) {
                 Orphan::Requeue { attempts } => (attempts, false),
                 Orphan::Poison { attempts } => (attempts, true),
             };
