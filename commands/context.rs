@@ -57,8 +57,12 @@ impl<'a> Context<'a> {
             tokio::select! {
                 done = &mut work => return Ok(done?),
                 cut = self.signals.next() => {
-                    let drains = *tell.borrow() == Stop::No;
-                    tell.send_replace(if drains { Stop::Drain(cut.number()) } else { Stop::Now(cut.number()) });
+                    let first = *tell.borrow() == Stop::No;
+                    if first {
+                        self.ui.warn("stopping in order; a second signal stops at once");
+                    }
+                    let signal = cut.number();
+                    tell.send_replace(if first { Stop::Drain(signal) } else { Stop::Now(signal) });
                 }
             }
         }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::load::GOLDEN;
-use crate::process::{Process, until};
+use crate::process::Process;
+use crate::proxy::{Mode, Proxy};
 use crate::stage::Stage;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -91,12 +92,14 @@ fn a_run_is_cancelled_before_its_start_and_not_after_its_publication() {
 
 #[test]
 fn a_run_cancelled_while_it_runs_ends_cancelled_at_its_boundary_and_its_mates_succeed() {
-    let Some(stage) = Stage::new() else { return };
-    stage.snapshot("load", 100_000);
+    let Some(mut stage) = Stage::new() else { return };
+    stage.snapshot("load", 10);
     let runs = stage.admit("a", 4, "load");
+    let clickhouse = Proxy::held_at_staging(&mut stage);
     let worker = stage.start(&["worker", "--drain"]);
-    until("the runs are in flight", SOON, || (stage.runs("RUNNING") == 4).then_some(()));
+    clickhouse.springs();
     let asked = stage.json(&["runs", "cancel", &runs[2]]);
+    clickhouse.set(Mode::Pass);
     let asked = &asked["runs"][0];
     assert_eq!((&asked["state"], &asked["cancel_requested"]), (&"RUNNING".into(), &true.into()));
     let report = worker.wait(SOON).exits(0).json();

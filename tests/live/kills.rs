@@ -27,7 +27,7 @@ fn judge(stage: &Stage, acknowledged: &[String]) {
     let hashes = "SELECT DISTINCT values_hash FROM finaz.publications";
     assert_eq!(stage.sql(hashes).len(), 1, "values that differ");
     let verified = stage.json(&["cas", "verify"]);
-    assert_eq!(verified["ok"], true, "{verified}");
+    assert_eq!(verified["damages"], 0, "{verified}");
     let found = stage.json(&["reconcile", "--dry-run"]);
     assert_eq!(found["checked"], expected.len(), "{found}");
     assert_eq!((&found["mismatches"], &found["repaired"]), (&serde_json::json!([]), &0.into()));
@@ -44,15 +44,19 @@ fn rounds(in_flight: usize) {
     let Some(mut stage) = Stage::new() else { return };
     stage.set("FINAZ_LEASE_TTL_SEC", "1");
     stage.set("FINAZ_WORKER_POLL_SEC", "0.1");
-    stage.snapshot("load", 20_000);
+    stage.snapshot("load", 100_000);
     let mut dice = Dice::new(&format!("{in_flight} runs in flight"));
     let mut acknowledged = stage.admit("calm", in_flight, "load");
-    let running = || (stage.runs("RUNNING") == in_flight).then_some(());
     let done =
         |acknowledged: &[String]| (stage.runs("SUCCEEDED") == acknowledged.len()).then_some(());
+    // Or were already: on a busy machine we may look too late.
+    let running = |acknowledged: &[String]| {
+        let running = (stage.runs("RUNNING") == in_flight).then_some(());
+        running.or_else(|| done(acknowledged))
+    };
     // How long they are in flight when nobody is killed.
     let calm = worker(&stage, in_flight);
-    until("the runs are in flight", SOON, running);
+    until("the runs are in flight", SOON, || running(&acknowledged));
     let lasts = elapsed(|| until("they succeed", SOON, || done(&acknowledged)));
     drop(calm);
     let mut orphaned = 0;
@@ -60,7 +64,7 @@ fn rounds(in_flight: usize) {
         acknowledged.extend(stage.admit(&format!("r{round:03}"), in_flight, "load"));
         // One batch, or several in all stages at once.
         let mut victim = worker(&stage, in_flight.div_ceil(dice.pick(1..5)));
-        until("the runs are in flight", SOON, running);
+        until("the runs are in flight", SOON, || running(&acknowledged));
         let alive = (round % 2 == 0).then(|| worker(&stage, in_flight));
         let instant = dice.instant(lasts);
         // Nothing to see: this is the wait.
@@ -72,7 +76,8 @@ fn rounds(in_flight: usize) {
         drop(heir);
     }
     judge(&stage, &acknowledged);
-    assert!(orphaned >= in_flight, "{orphaned} runs were in flight when their worker was killed");
+    let all = in_flight * ROUNDS;
+    assert!(orphaned >= all / 5, "only {orphaned} of {all} lost their worker: nothing was shown");
 }
 
 #[test]

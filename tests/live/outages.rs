@@ -23,6 +23,12 @@ fn all_well(stage: &Stage, runs: usize) {
     assert_eq!((&found["checked"], &found["mismatches"]), (&runs.into(), &json!([])), "{found}");
 }
 
+/// Waits until so many have succeeded.
+#[track_caller]
+fn works(stage: &Stage, runs: usize) {
+    until("it works", SOON, || (stage.runs("SUCCEEDED") >= runs).then_some(()));
+}
+
 #[test]
 fn a_worker_outlives_restarts_of_postgresql() {
     let Some(instance) = Instance::new() else { return };
@@ -30,12 +36,11 @@ fn a_worker_outlives_restarts_of_postgresql() {
     let mut stage = Stage::on(&instance.setting("FINAZ_PG_URL"), None);
     stage.finaz(&["db", "migrate"]).exits(0);
     stage.set("FINAZ_WORKER_POLL_SEC", "0.1");
-    stage.snapshot("load", 100_000);
+    stage.snapshot("load", 300_000);
     stage.admit("a", 60, "load");
     let mut worker = stage.start(&["worker", "--batch", "4"]);
     for restart in 1..=3 {
-        let done = restart * 5;
-        until("it works", SOON, || (stage.runs("SUCCEEDED") >= done).then_some(()));
+        works(&stage, restart * 5);
         assert!(stage.runs("RUNNING") > 0, "nothing was in flight");
         // No farewell to its sessions; the log is replayed at the next start.
         kill(instance.pid("postgres"));
@@ -50,15 +55,14 @@ fn a_worker_outlives_restarts_of_postgresql() {
 fn a_worker_outlives_the_end_of_its_sessions() {
     let Some(mut stage) = Stage::without_warehouse() else { return };
     stage.set("FINAZ_WORKER_POLL_SEC", "0.1");
-    stage.snapshot("load", 50_000);
+    stage.snapshot("load", 300_000);
     stage.admit("a", 60, "load");
     let mut worker = stage.start(&["worker", "--batch", "4"]);
     let terminate = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                      WHERE datname = current_database() AND pid <> pg_backend_pid()";
     for round in 1..=5 {
-        let done = round * 5;
-        until("it works", SOON, || (stage.runs("SUCCEEDED") >= done).then_some(()));
-        assert!(stage.count(terminate) > 0, "it had no session");
+        works(&stage, round * 5);
+        until("it has sessions", SOON, || (stage.count(terminate) > 0).then_some(()));
     }
     all_well(&stage, 60);
     assert!(worker.is_running(), "it gave up");
@@ -69,8 +73,8 @@ fn an_outage_longer_than_a_lease_is_held_against_nobody() {
     let Some(mut stage) = Stage::without_warehouse() else { return };
     stage.set("FINAZ_LEASE_TTL_SEC", "1");
     stage.set("FINAZ_WORKER_POLL_SEC", "0.1");
-    stage.snapshot("load", 100_000);
-    stage.admit("a", 8, "load");
+    stage.snapshot("load", 300_000);
+    stage.admit("a", 40, "load");
     let direct = stage.pg_url().to_owned();
     let proxy = Proxy::to(&stage, &direct);
     let proxied = proxy.url(&direct);
@@ -83,7 +87,7 @@ fn an_outage_longer_than_a_lease_is_held_against_nobody() {
         until("its leases are long over", SOON, || (stage.count(live) == 0).then_some(()));
         proxy.set(Mode::Pass);
     }
-    all_well(&stage, 8);
+    all_well(&stage, 40);
     assert!(worker.is_running(), "it gave up");
 }
 
@@ -96,10 +100,10 @@ fn runs_wait_for_a_clickhouse_that_stopped_in_mid_batch() {
     let mut stage = Stage::on(&instance.setting("FINAZ_PG_URL"), Some(&clickhouse));
     stage.finaz(&["db", "migrate"]).exits(0);
     stage.set("FINAZ_WORKER_POLL_SEC", "0.1");
-    stage.snapshot("load", 100_000);
-    stage.admit("a", 20, "load");
+    stage.snapshot("load", 300_000);
+    stage.admit("a", 40, "load");
     let mut worker = stage.start(&["worker", "--batch", "4"]);
-    until("it works", SOON, || (stage.runs("SUCCEEDED") > 0).then_some(()));
+    works(&stage, 1);
     kill(instance.pid("clickhouse"));
     until("it is given back", SOON, || {
         let given = "SELECT count(*) FROM finaz.run_history WHERE starts_with(what, 'given back')";
@@ -110,7 +114,7 @@ fn runs_wait_for_a_clickhouse_that_stopped_in_mid_batch() {
     let before = stage.count("SELECT count(*) FROM finaz.publications");
     let flow = stage.flow("alone", "load");
     let refused = stage.start(&["run-once", "--flow", &flow]).wait(GIVES_UP);
-    refused.refuses(75, "CLICKHOUSE_AWAY");
+    refused.refuses(75, "WAREHOUSE_AWAY");
     assert_eq!(stage.count("SELECT count(*) FROM finaz.publications"), before, "unstaged results");
     assert!(worker.is_running(), "it gave up");
     instance.run("clickhouse-up");
@@ -128,18 +132,18 @@ fn run_once_gives_up_on_a_clickhouse_that_accepts_and_never_answers() {
     for mode in [Mode::Hold, Mode::Cut] {
         proxy.set(mode);
         let refused = stage.start(&["run-once", "--flow", &flow]).wait(GIVES_UP);
-        refused.refuses(75, "CLICKHOUSE_AWAY");
+        refused.refuses(75, "WAREHOUSE_AWAY");
         assert_eq!(stage.count("SELECT count(*) FROM finaz.publications"), 0);
         assert_eq!(stage.runs("RUNNING"), 0, "{mode:?}: held by one who has ended");
     }
     // It falls silent when the run is under way already.
-    proxy.set(Mode::Pass);
-    stage.snapshot("load", 300_000);
+    stage.snapshot("load", 10);
     let slow = stage.flow("slow", "load");
+    proxy.hold_staging();
     let once = stage.start(&["run-once", "--flow", &slow]);
-    until("it is in flight", SOON, || (stage.runs("RUNNING") == 1).then_some(()));
-    proxy.set(Mode::Hold);
-    once.wait(GIVES_UP).refuses(75, "CLICKHOUSE_AWAY");
+    proxy.springs();
+    assert_eq!(stage.runs("RUNNING"), 1);
+    once.wait(GIVES_UP).refuses(75, "WAREHOUSE_AWAY");
     assert_eq!((stage.runs("RUNNING"), stage.runs("SUCCEEDED")), (0, 0));
     proxy.set(Mode::Pass);
     for flow in [&flow, &slow] {

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::process::{Process, until};
+use crate::proxy::Proxy;
 use crate::stage::Stage;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -76,10 +77,11 @@ fn a_run_that_kills_its_worker_three_times_fails_and_the_others_go_on() {
 
 #[test]
 fn a_run_whose_worker_is_killed_each_time_fails_at_the_third_death_and_not_before() {
-    let Some(mut stage) = Stage::without_warehouse() else { return };
+    let Some(mut stage) = Stage::new() else { return };
     stage.set("FINAZ_LEASE_TTL_SEC", "1");
     stage.set("FINAZ_WORKER_POLL_SEC", "0.1");
-    stage.snapshot("load", 200_000);
+    stage.snapshot("load", 10);
+    let clickhouse = Proxy::held_at_staging(&mut stage);
     let run = stage.admit("a", 1, "load").remove(0);
     for death in 1..=3 {
         let mut worker = stage.start(&["worker"]);
@@ -89,7 +91,9 @@ fn a_run_whose_worker_is_killed_each_time_fails_at_the_third_death_and_not_befor
             let run = stage.sql("SELECT state, attempts, fence FROM finaz.api_runs").remove(0);
             (run == found).then_some(())
         });
+        clickhouse.springs();
         worker.kill();
+        clickhouse.hold_staging();
     }
     let last = stage.start(&["worker", "--drain"]).wait(SOON).exits(0).json();
     assert_eq!((&last["succeeded"], &last["poisoned"]), (&0.into(), &1.into()), "{last}");

@@ -2,14 +2,18 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use url::Url;
 
+use crate::process::until;
 use crate::stage::Stage;
 use crate::wire::{Fate, Wire};
+
+const SOON: Duration = Duration::from_secs(60);
 
 /// What becomes of connections and bytes from now on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -21,10 +25,11 @@ pub(crate) enum Mode {
     Hold,
 }
 
-/// What is lost at the commit that a trap waits for; a message takes its connection with it.
+/// What is lost of what a trap waits for: a commit of PostgreSQL, a request of HTTP. A message takes its connection
+/// with it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Loss {
-    /// The server commits, and nobody hears of it.
+    /// The server commits, and nobody hears of it. (HTTP: as `Request`.)
     Reply,
     /// The server never hears of it.
     Request,
@@ -32,7 +37,7 @@ pub(crate) enum Loss {
     Time,
 }
 
-/// The commit of the first statement with this text in it.
+/// The first statement with this text in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trap {
     pub(crate) statement: &'static str,
@@ -46,8 +51,15 @@ pub(crate) type Traps = Arc<Mutex<Vec<Trap>>>;
 #[derive(Debug)]
 pub(crate) struct Proxy {
     port: u16,
-    mode: watch::Sender<Mode>,
+    state: watch::Sender<State>,
     traps: Traps,
+}
+
+/// The mode, and how often connections were cut: one that looks late must not miss it.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    mode: Mode,
+    cuts: usize,
 }
 
 impl Proxy {
@@ -59,11 +71,12 @@ impl Proxy {
         let listener = stage.runtime.block_on(TcpListener::bind("127.0.0.1:0"));
         let listener = listener.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
-        let mode = watch::Sender::new(Mode::Pass);
+        let state = watch::Sender::new(State { mode: Mode::Pass, cuts: 0 });
         let traps = Traps::default();
-        let postgres = url.scheme().starts_with("postgres").then(|| Arc::clone(&traps));
-        stage.runtime.spawn(accept(listener, target, mode.clone(), postgres));
-        Self { port, mode, traps }
+        let postgres = url.scheme().starts_with("postgres");
+        let wires = (postgres, Arc::clone(&traps));
+        stage.runtime.spawn(accept(listener, target, state.clone(), wires));
+        Self { port, state, traps }
     }
 
     /// The URL, by way of this proxy.
@@ -74,12 +87,38 @@ impl Proxy {
     }
 
     pub(crate) fn set(&self, mode: Mode) {
-        self.mode.send_replace(mode);
+        self.state.send_modify(|state| {
+            state.mode = mode;
+            state.cuts += usize::from(mode == Mode::Cut);
+        });
     }
 
-    /// Waits, once, for the commit of a statement with this text in it.
+    /// Between the stage's processes and its ClickHouse: the first insert, and all that comes after it, is held. The
+    /// runs of that insert are computed, and in flight for as long as the test wants.
+    pub(crate) fn held_at_staging(stage: &mut Stage) -> Self {
+        let direct = stage.clickhouse_url().to_owned();
+        let proxy = Self::to(stage, &direct);
+        proxy.hold_staging();
+        stage.set("FINAZ_CLICKHOUSE_URL", &proxy.url(&direct));
+        proxy
+    }
+
+    /// The same for the next insert, over new connections.
+    pub(crate) fn hold_staging(&self) {
+        self.set(Mode::Cut);
+        self.trap("INSERT", Loss::Time);
+        self.set(Mode::Pass);
+    }
+
+    /// Waits, once, for a statement with this text in it.
     pub(crate) fn trap(&self, statement: &'static str, loss: Loss) {
         self.traps.lock().expect("a sound lock").push(Trap { statement, loss });
+    }
+
+    /// Waits until every trap has closed.
+    #[track_caller]
+    pub(crate) fn springs(&self) {
+        until("what the trap waits for", SOON, || self.is_sprung().then_some(()));
     }
 
     /// Whether every trap has closed: without that the test has shown nothing.
@@ -91,11 +130,12 @@ impl Proxy {
 async fn accept(
     listener: TcpListener,
     target: SocketAddr,
-    mode: watch::Sender<Mode>,
-    traps: Option<Traps>,
+    state: watch::Sender<State>,
+    (postgres, traps): (bool, Traps),
 ) {
     while let Ok((client, _)) = listener.accept().await {
-        tokio::spawn(carry(client, target, mode.clone(), traps.clone().map(Wire::new)));
+        let wire = Wire::new(postgres, Arc::clone(&traps));
+        tokio::spawn(carry(client, target, state.clone(), wire));
     }
 }
 
@@ -103,32 +143,30 @@ async fn accept(
 async fn carry(
     mut client: TcpStream,
     target: SocketAddr,
-    mode: watch::Sender<Mode>,
-    mut wire: Option<Wire>,
+    state: watch::Sender<State>,
+    mut wire: Wire,
 ) -> std::io::Result<()> {
     let mut server = TcpStream::connect(target).await?;
-    let mut modes = mode.subscribe();
+    let mut states = state.subscribe();
+    let cuts = states.borrow().cuts;
     let (mut up, mut down) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     // What was held back goes first, once bytes pass again.
     let mut held = false;
     loop {
-        let now = *modes.borrow_and_update();
-        if now == Mode::Cut {
+        let now = *states.borrow_and_update();
+        if now.mode == Mode::Cut || now.cuts != cuts {
             return Ok(());
         }
-        let passes = now == Mode::Pass;
+        let passes = now.mode == Mode::Pass;
         let (read, from_client) = tokio::select! {
-            changed = modes.changed() => if changed.is_err() { return Ok(()) } else { continue },
+            changed = states.changed() => if changed.is_err() { return Ok(()) } else { continue },
             () = std::future::ready(()), if passes && held => (None, true),
             read = client.read(&mut up), if passes => (Some(read?), true),
             read = server.read(&mut down), if passes => (Some(read?), false),
         };
         let bytes = &(if from_client { &up } else { &down })[..read.unwrap_or(0)];
-        let (pass, fate) = match &mut wire {
-            Some(wire) if from_client => wire.from_client(bytes),
-            Some(wire) => wire.from_server(bytes),
-            None => (bytes.to_vec(), Fate::Open),
-        };
+        let (pass, fate) =
+            if from_client { wire.from_client(bytes) } else { wire.from_server(bytes) };
         let to = if from_client { &mut server } else { &mut client };
         to.write_all(&pass).await?;
         if read == Some(0) || fate == Fate::Closed {
@@ -136,7 +174,7 @@ async fn carry(
         }
         held = fate == Fate::Held;
         if held {
-            mode.send_replace(Mode::Hold);
+            state.send_modify(|state| state.mode = Mode::Hold);
         }
     }
 }

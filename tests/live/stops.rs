@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::process::{Process, until};
+use crate::process::until;
 use crate::proxy::{Loss, Mode, Proxy};
 use crate::stage::Stage;
 
@@ -15,12 +15,6 @@ const PUBLICATION: &str = "INSERT INTO finaz.publications";
 /// Everything that a reader may see.
 fn published(stage: &Stage) -> Vec<Vec<String>> {
     stage.sql("SELECT * FROM finaz.publications ORDER BY run_no")
-}
-
-/// So many runs are RUNNING.
-#[track_caller]
-fn in_flight(stage: &Stage, runs: usize) {
-    until("the runs are in flight", SOON, || (stage.runs("RUNNING") == runs).then_some(()));
 }
 
 /// Waits until the effects of an owner on these runs are refused and listed, each against the one who has the run now.
@@ -48,20 +42,26 @@ fn a_worker_stopped_past_its_lease_publishes_nothing_when_it_goes_on() {
     let Some(mut stage) = Stage::new() else { return };
     stage.set("FINAZ_LEASE_TTL_SEC", "1");
     stage.set("FINAZ_WORKER_POLL_SEC", "0.1");
-    stage.snapshot("load", 100_000);
+    stage.snapshot("load", 10);
     let runs = stage.admit("a", 4, "load");
+    let direct = stage.clickhouse_url().to_owned();
+    let clickhouse = Proxy::held_at_staging(&mut stage);
     let mut stopped = stage.start(&["worker", "--owner", "stopped"]);
-    in_flight(&stage, 4);
+    clickhouse.springs();
     stopped.signal(Signal::STOP);
-    assert!(stage.runs("RUNNING") == 4 && published(&stage).is_empty(), "stopped too late");
+    stage.set("FINAZ_CLICKHOUSE_URL", &direct);
     let heir = stage.start(&["worker", "--drain", "--owner", "heir"]).wait(SOON).exits(0).json();
     assert_eq!((&heir["succeeded"], &heir["recovered"]), (&4.into(), &4.into()), "{heir}");
     let before = published(&stage);
+    clickhouse.set(Mode::Pass);
     stopped.signal(Signal::CONT);
     refusals(&stage, &runs, "stopped/", "heir/");
     assert_eq!(published(&stage), before, "overwritten by a stale owner");
     let ends = "SELECT DISTINCT state, run_revision FROM finaz.api_runs";
     assert_eq!(stage.sql(ends), [["SUCCEEDED", "1"]]);
+    // Its rows are there, under its own fence, and no reader's.
+    let found = stage.json(&["reconcile", "--dry-run"]);
+    assert_eq!(found["mismatches"], serde_json::json!([]), "{found}");
     // It is still a worker, and knows what it has not done.
     stage.admit("b", 1, "load");
     until("it works on", SOON, || (stage.runs("SUCCEEDED") == 5).then_some(()));
@@ -104,12 +104,15 @@ fn released(stage: &Stage) {
 
 #[test]
 fn a_worker_told_to_end_finishes_what_it_began_and_releases_it() {
-    let Some(stage) = Stage::new() else { return };
-    stage.snapshot("load", 100_000);
+    let Some(mut stage) = Stage::new() else { return };
+    stage.snapshot("load", 10);
     stage.admit("a", 40, "load");
+    let clickhouse = Proxy::held_at_staging(&mut stage);
     let mut worker = stage.start(&["worker", "--batch", "2"]);
-    until("some are in flight", SOON, || (stage.runs("RUNNING") > 0).then_some(()));
+    clickhouse.springs();
     worker.signal(Signal::TERM);
+    until("it says so", SOON, || worker.said().contains("stopping in order").then_some(()));
+    clickhouse.set(Mode::Pass);
     let report = worker.wait(SOON).exits(0).json();
     assert_eq!(report["succeeded"], report["claimed"], "{report}");
     released(&stage);
@@ -125,33 +128,39 @@ fn a_worker_told_to_end_finishes_what_it_began_and_releases_it() {
 fn a_second_signal_ends_a_worker_at_once() {
     let Some(mut stage) = Stage::new() else { return };
     stage.set("FINAZ_LEASE_TTL_SEC", "1");
-    stage.snapshot("load", 300_000);
+    stage.snapshot("load", 10);
     stage.admit("a", 20, "load");
+    let clickhouse = Proxy::held_at_staging(&mut stage);
     let mut worker = stage.start(&["worker"]);
-    in_flight(&stage, 20);
-    // Two signals that are pending together are one; so a second one until it heeds it.
-    let ended = until("it ends", SOON, || {
+    clickhouse.springs();
+    // Two signals that are pending together are one; so again until it heeds the second.
+    until("it ends", SOON, || {
         worker.signal(Signal::TERM);
-        (!worker.is_running()).then(|| stage.runs("RUNNING"))
+        (!worker.is_running()).then_some(())
     });
     worker.wait(SOON).exits(143);
-    assert_eq!(ended, 20, "it finished first");
+    assert_eq!(stage.runs("SUCCEEDED"), 0, "it finished first");
+    clickhouse.set(Mode::Cut);
+    clickhouse.set(Mode::Pass);
     stage.start(&["worker", "--drain"]).wait(SOON).exits(0);
     assert_eq!(stage.runs("SUCCEEDED"), 20);
 }
 
 #[test]
 fn run_once_told_to_end_releases_its_run() {
-    let Some(stage) = Stage::new() else { return };
-    stage.snapshot("load", 300_000);
+    let Some(mut stage) = Stage::new() else { return };
+    stage.snapshot("load", 10);
     let flow = stage.flow("slow", "load");
-    let mut once: Process = stage.start(&["run-once", "--flow", &flow]);
-    in_flight(&stage, 1);
+    let clickhouse = Proxy::held_at_staging(&mut stage);
+    let mut once = stage.start(&["run-once", "--flow", &flow]);
+    clickhouse.springs();
     once.signal(Signal::TERM);
     once.wait(SOON).exits(143);
     released(&stage);
-    // The lease lives for 30 s: whoever asks next does not wait for that.
-    let done = stage.start(&["run-once", "--flow", &flow]).wait(Duration::from_secs(15));
+    clickhouse.set(Mode::Cut);
+    clickhouse.set(Mode::Pass);
+    // The lease would have lived for 30 s: whoever asks next does not wait for that.
+    let done = stage.start(&["run-once", "--flow", &flow]).wait(Duration::from_secs(20));
     let done = done.exits(0).json();
     assert_eq!((&done["state"], &done["run_revision"]), (&"SUCCEEDED".into(), &1.into()));
     assert_eq!(stage.value("SELECT attempts FROM finaz.api_runs"), "0", "nobody died");

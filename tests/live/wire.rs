@@ -1,4 +1,4 @@
-//! As much of PostgreSQL's protocol as it takes to find one commit among all messages.
+//! As much of a protocol as it takes to find the one message that matters: of PostgreSQL a commit, of HTTP a request.
 
 use std::collections::HashMap;
 
@@ -16,6 +16,7 @@ pub(crate) enum Fate {
 /// One connection, message by message.
 #[derive(Debug)]
 pub(crate) struct Wire {
+    postgres: bool,
     traps: Traps,
     client: Vec<u8>,
     server: Vec<u8>,
@@ -34,8 +35,9 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub(crate) fn new(traps: Traps) -> Self {
+    pub(crate) fn new(postgres: bool, traps: Traps) -> Self {
         Self {
+            postgres,
             traps,
             client: Vec::new(),
             server: Vec::new(),
@@ -51,6 +53,9 @@ impl Wire {
     /// What of a client's bytes may pass.
     pub(crate) fn from_client(&mut self, bytes: &[u8]) -> (Vec<u8>, Fate) {
         self.client.extend_from_slice(bytes);
+        if !self.postgres {
+            return self.from_http_client();
+        }
         let mut pass = Vec::new();
         while let Some(message) = next(&mut self.client, !self.greeted) {
             let loss = if self.greeted { self.commit(&message) } else { None };
@@ -71,8 +76,27 @@ impl Wire {
         (pass, Fate::Open)
     }
 
+    /// The head of a request comes in one piece.
+    fn from_http_client(&mut self) -> (Vec<u8>, Fate) {
+        let text = String::from_utf8_lossy(&self.client).into_owned();
+        match self.waiting(&text).filter(|loss| self.spring(*loss)) {
+            Some(Loss::Time) => (Vec::new(), Fate::Held),
+            Some(Loss::Request | Loss::Reply) => (Vec::new(), Fate::Closed),
+            None => (std::mem::take(&mut self.client), Fate::Open),
+        }
+    }
+
+    /// What is to be lost of a statement with this text.
+    fn waiting(&self, text: &str) -> Option<Loss> {
+        let traps = self.traps.lock().expect("a sound lock");
+        traps.iter().find(|trap| text.contains(trap.statement)).map(|trap| trap.loss)
+    }
+
     /// What of the server's bytes may pass.
     pub(crate) fn from_server(&mut self, bytes: &[u8]) -> (Vec<u8>, Fate) {
+        if !self.postgres {
+            return (bytes.to_vec(), Fate::Open);
+        }
         self.server.extend_from_slice(bytes);
         let mut pass = Vec::new();
         while let Some(message) = next(&mut self.server, false) {
@@ -104,9 +128,7 @@ impl Wire {
             b'B' => {
                 let (_, rest) = text(body);
                 let statement = self.statements.get(text(rest).0).cloned().unwrap_or_default();
-                let traps = self.traps.lock().expect("a sound lock");
-                let trap = traps.iter().find(|trap| statement.contains(trap.statement));
-                self.marked = self.marked.or(trap.map(|trap| trap.loss));
+                self.marked = self.marked.or(self.waiting(&statement));
             }
             b'Q' if body.starts_with(b"BEGIN") || body.starts_with(b"START") => {
                 self.in_transaction = true;
