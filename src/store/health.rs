@@ -141,9 +141,9 @@ impl Store {
     async fn pid(&self, client: &tokio_postgres::Client) -> Result<Option<String>, Error> {
         let answer = client.simple_query("SELECT pg_backend_pid()").await;
         let answer = answer.map_err(|error| self.error(&error))?;
-        Ok(answer.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-            _ => None,
+        Ok(answer.iter().find_map(|message| {
+            let SimpleQueryMessage::Row(row) = message else { return None };
+            row.get(0).map(str::to_owned)
         }))
     }
 

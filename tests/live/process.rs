@@ -34,10 +34,6 @@ impl Process {
         Self { child, out, err, ended: None }
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Sends a signal; to a process that has ended already it goes nowhere.
     pub(crate) fn signal(&mut self, signal: Signal) {
         if self.is_running() {

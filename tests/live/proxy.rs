@@ -166,7 +166,7 @@ async fn carry(
         };
         let bytes = &(if from_client { &up } else { &down })[..read.unwrap_or(0)];
         let (pass, fate) =
-            if from_client { wire.from_client(bytes) } else { wire.from_server(bytes) };
+            if from_client { wire.client_sent(bytes) } else { wire.server_sent(bytes) };
         let to = if from_client { &mut server } else { &mut client };
         to.write_all(&pass).await?;
         if read == Some(0) || fate == Fate::Closed {

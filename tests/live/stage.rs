@@ -251,9 +251,9 @@ async fn rows(client: &Client, statements: &str) -> Vec<Vec<String>> {
     let text = |row: &tokio_postgres::SimpleQueryRow| -> Vec<String> {
         (0..row.len()).map(|index| row.get(index).unwrap_or_default().to_owned()).collect()
     };
-    let row = |message: &SimpleQueryMessage| match message {
-        SimpleQueryMessage::Row(row) => Some(text(row)),
-        _ => None,
+    let row = |message: &SimpleQueryMessage| {
+        let SimpleQueryMessage::Row(row) = message else { return None };
+        Some(text(row))
     };
     answer.iter().filter_map(row).collect()
 }

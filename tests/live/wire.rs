@@ -51,10 +51,10 @@ impl Wire {
     }
 
     /// What of a client's bytes may pass.
-    pub(crate) fn from_client(&mut self, bytes: &[u8]) -> (Vec<u8>, Fate) {
+    pub(crate) fn client_sent(&mut self, bytes: &[u8]) -> (Vec<u8>, Fate) {
         self.client.extend_from_slice(bytes);
         if !self.postgres {
-            return self.from_http_client();
+            return self.http_request();
         }
         let mut pass = Vec::new();
         while let Some(message) = next(&mut self.client, !self.greeted) {
@@ -77,7 +77,7 @@ impl Wire {
     }
 
     /// The head of a request comes in one piece.
-    fn from_http_client(&mut self) -> (Vec<u8>, Fate) {
+    fn http_request(&mut self) -> (Vec<u8>, Fate) {
         let text = String::from_utf8_lossy(&self.client).into_owned();
         match self.waiting(&text).filter(|loss| self.spring(*loss)) {
             Some(Loss::Time) => (Vec::new(), Fate::Held),
@@ -93,7 +93,7 @@ impl Wire {
     }
 
     /// What of the server's bytes may pass.
-    pub(crate) fn from_server(&mut self, bytes: &[u8]) -> (Vec<u8>, Fate) {
+    pub(crate) fn server_sent(&mut self, bytes: &[u8]) -> (Vec<u8>, Fate) {
         if !self.postgres {
             return (bytes.to_vec(), Fate::Open);
         }
