@@ -3,19 +3,21 @@
 use std::io;
 
 use finaz::config::Settings;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Starts logging. Where nobody chose a level, a daemon tells what it does and a command only what is wrong.
 pub(crate) fn start(settings: &Settings, daemon: bool) {
     let usual = if daemon { LevelFilter::INFO } else { LevelFilter::WARN };
     let chosen = settings.log_level.as_ref().and_then(|level| level.parse().ok());
     let level = if settings.quiet { LevelFilter::ERROR } else { chosen.unwrap_or(usual) };
-    let logs =
-        tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(false);
+    // Client libraries log statements, headers and addresses: none of it is ours to show.
+    let targets =
+        Targets::new().with_target("finaz", level).with_default(level.min(LevelFilter::WARN));
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false);
+    let lines = if settings.log_json { lines.json().boxed() } else { lines.boxed() };
     // A second start would be refused; there is none.
-    if settings.log_json {
-        drop(logs.json().try_init());
-    } else {
-        drop(logs.try_init());
-    }
+    drop(tracing_subscriber::registry().with(lines.with_filter(targets)).try_init());
 }

@@ -197,9 +197,14 @@ impl Ui {
     }
 }
 
+/// Whether people read stdout as it comes.
+pub(crate) fn stdout_is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Whether stdout takes colour.
 pub(crate) fn stdout_takes_colour() -> bool {
-    io::stdout().is_terminal() && config::colour_wanted()
+    stdout_is_terminal() && config::colour_wanted()
 }
 
 /// Whether stderr takes colour.
@@ -210,7 +215,7 @@ fn stderr_takes_colour() -> bool {
 fn width() -> u16 {
     let terminal = || {
         let (width, _) = terminal_size::terminal_size()?;
-        io::stdout().is_terminal().then_some(width.0)
+        stdout_is_terminal().then_some(width.0)
     };
     config::columns().or_else(terminal).unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN)
 }

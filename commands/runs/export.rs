@@ -7,7 +7,7 @@ use finaz::control::export::{self, Format, Target};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::ui::Exit;
+use crate::ui::{self, Exit};
 
 /// Write the result of a published run as Parquet, CSV or JSON lines
 ///
@@ -81,6 +81,10 @@ async fn to_stdout(cx: &mut Context<'_>, run: &str, format: Format) -> Result<Ex
     if cx.control.settings.json {
         let hint = "give --out FILE: under --json stdout holds one document";
         return Err(Failure::usage("--json and an export to stdout exclude each other", hint));
+    }
+    if matches!(format, Format::Parquet) && ui::stdout_is_terminal() {
+        let hint = "give --out FILE, or pipe it";
+        return Err(Failure::usage("Parquet is nothing to read on a terminal", hint));
     }
     let mut stdout = cx.ui.stdout();
     let target = Target::Stream(&mut *stdout);

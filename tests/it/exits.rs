@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
+use std::net::TcpListener;
 use std::process::Stdio;
 
-use crate::{Place, Run, left_in_store, tree};
+use crate::{Place, Run, left_in_store, repository, tree};
 
 #[test]
 fn a_usage_error_ends_2_and_is_a_document_under_json() {
@@ -143,5 +144,43 @@ fn a_signal_ends_a_one_shot_command_with_its_own_code_and_leaves_nothing() {
         assert_eq!(run.exit, Some(code), "{run:?}");
         assert_eq!(run.refusal(), "INTERRUPTED");
         assert_eq!(left_in_store(&place), Vec::<String>::new());
+    }
+}
+
+/// Two sockets that nobody may knock at.
+#[test]
+fn no_server_is_opened_by_a_command_that_needs_none() {
+    let place = Place::new();
+    let [pg, clickhouse] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+    let port = |listener: &TcpListener| listener.local_addr().expect("bound").port();
+    let pg_url = format!("postgres://u@127.0.0.1:{}/d", port(&pg));
+    let clickhouse_url = format!("http://127.0.0.1:{}", port(&clickhouse));
+    let environment = [("FINAZ_PG_URL", &*pg_url), ("FINAZ_CLICKHOUSE_URL", &*clickhouse_url)];
+    let snapshot = repository("fixtures/fixture.snapshot.01.jsonl");
+    let flow = repository("manifests/fixture.01_A_feature.yaml");
+    for args in [
+        &["--version"][..],
+        &["--help"],
+        &["completions", "bash"],
+        &["man"],
+        &["snapshot", "import", &snapshot, "--name", "fixture.snapshot.01"],
+        &["snapshot", "list"],
+        &["snapshot", "show", "fixture.snapshot.01"],
+        &["flow", "validate", &flow, "--save"],
+        &["flow", "list"],
+        &["flow", "show", "fixture.01_A_feature"],
+        &["run-once", "--dry-run", "--flow", "fixture.01_A_feature"],
+        &["cas", "verify"],
+    ] {
+        let run = place.finaz_with(&environment, args).exits(0);
+        assert_eq!(run.err, "", "{args:?}");
+    }
+    for listener in [pg, clickhouse] {
+        listener.set_nonblocking(true).expect("ours");
+        let knock = listener.accept();
+        assert!(
+            knock.is_err_and(|error| error.kind() == ErrorKind::WouldBlock),
+            "a server was opened"
+        );
     }
 }
