@@ -5,6 +5,7 @@ mod admission;
 mod commits;
 mod dice;
 mod disk;
+mod documents;
 mod ends;
 mod instance;
 mod kills;
