@@ -3,13 +3,10 @@
 use std::time::Duration;
 
 use crate::process::{Process, until};
-use crate::proxy::{Loss, Proxy};
+use crate::proxy::{ADMISSION, Loss, Proxy};
 use crate::stage::Stage;
 
 const SOON: Duration = Duration::from_secs(60);
-
-/// The statement whose commit is the admission.
-const ADMISSION: &str = "INSERT INTO finaz.admission";
 
 #[test]
 fn a_hundred_processes_that_admit_one_key_at_once_make_one_run() {

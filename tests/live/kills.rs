@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::dice::Dice;
 use crate::process::{Process, elapsed, poll, until};
+use crate::proxy::{CLAIM, Loss, Mode, PUBLICATION, Proxy};
 use crate::stage::Stage;
 
 const ROUNDS: usize = 10;
@@ -78,6 +79,45 @@ fn rounds(in_flight: usize) {
     judge(&stage, &acknowledged);
     let all = in_flight * ROUNDS;
     assert!(orphaned >= all / 5, "only {orphaned} of {all} lost their worker: nothing was shown");
+}
+
+/// Kills the worker exactly there, and lets another finish.
+fn killed_at(what: &str, trap: impl FnOnce(&mut Stage) -> Proxy) {
+    let Some(mut stage) = Stage::new() else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "1");
+    stage.set("FINAZ_WORKER_POLL_SEC", "0.1");
+    stage.snapshot("load", 10);
+    let acknowledged = stage.admit("a", 6, "load");
+    let (postgres, clickhouse) = (stage.pg_url().to_owned(), stage.clickhouse_url().to_owned());
+    let proxy = trap(&mut stage);
+    let mut victim = stage.start(&["worker", "--batch", "6"]);
+    proxy.springs();
+    victim.kill();
+    // What was on its way arrives after its sender's death, or never.
+    proxy.set(Mode::Pass);
+    stage.set("FINAZ_PG_URL", &postgres);
+    stage.set("FINAZ_CLICKHOUSE_URL", &clickhouse);
+    let heir = stage.start(&["worker", "--drain"]).wait(SOON);
+    assert_eq!(heir.exit, Some(0), "killed {what}: {heir:?}");
+    judge(&stage, &acknowledged);
+}
+
+/// The worker's way to PostgreSQL, with a trap on it.
+fn before(statement: &'static str) -> impl FnOnce(&mut Stage) -> Proxy {
+    move |stage| {
+        let direct = stage.pg_url().to_owned();
+        let proxy = Proxy::to(stage, &direct);
+        proxy.trap(statement, Loss::Time);
+        stage.set("FINAZ_PG_URL", &proxy.url(&direct));
+        proxy
+    }
+}
+
+#[test]
+fn a_worker_killed_between_any_two_of_its_effects_loses_and_doubles_nothing() {
+    killed_at("before its claim was committed", before(CLAIM));
+    killed_at("before its rows were staged", Proxy::held_at_staging);
+    killed_at("before its publication was committed", before(PUBLICATION));
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod servers;
 mod stack;
 mod stage;
 mod stops;
+mod storm;
 mod warehouse;
 mod wire;
 

@@ -13,6 +13,13 @@ use crate::process::until;
 use crate::stage::Stage;
 use crate::wire::{Fate, Wire};
 
+/// Words by which a trap knows a statement of the product.
+pub(crate) const ADMISSION: &str = "INSERT INTO finaz.admission";
+pub(crate) const CLAIM: &str = "LIMIT $3 FOR UPDATE SKIP LOCKED";
+pub(crate) const PUBLICATION: &str = "INSERT INTO finaz.publications";
+/// A run that fails, is cancelled or is given back.
+pub(crate) const END: &str = "ELSE 'given back'";
+
 const SOON: Duration = Duration::from_secs(60);
 
 /// What becomes of connections and bytes from now on.

@@ -5,12 +5,10 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::process::until;
-use crate::proxy::{Loss, Mode, Proxy};
+use crate::proxy::{Loss, Mode, PUBLICATION, Proxy};
 use crate::stage::Stage;
 
 const SOON: Duration = Duration::from_secs(60);
-/// The statement whose commit makes results visible.
-const PUBLICATION: &str = "INSERT INTO finaz.publications";
 
 /// Everything that a reader may see.
 fn published(stage: &Stage) -> Vec<Vec<String>> {
@@ -98,7 +96,7 @@ fn an_owner_cut_off_between_its_lock_and_its_commit_holds_nobody_up_and_publishe
 #[track_caller]
 fn released(stage: &Stage) {
     assert_eq!(stage.runs("RUNNING"), 0);
-    let live = stage.json(&["lease", "list", "--live"]);
+    let live = stage.json(&["lease", "list", "--active"]);
     assert_eq!(live["leases"], serde_json::json!([]), "held by one who has ended");
 }
 
@@ -164,4 +162,52 @@ fn run_once_told_to_end_releases_its_run() {
     let done = done.exits(0).json();
     assert_eq!((&done["state"], &done["run_revision"]), (&"SUCCEEDED".into(), &1.into()));
     assert_eq!(stage.value("SELECT attempts FROM finaz.api_runs"), "0", "nobody died");
+}
+
+#[test]
+fn a_lease_deleted_under_a_running_owner_takes_its_effects_and_not_its_runs() {
+    let Some(mut stage) = Stage::new() else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "1");
+    stage.set("FINAZ_WORKER_POLL_SEC", "0.1");
+    stage.snapshot("load", 10);
+    let runs = stage.admit("a", 3, "load");
+    let clickhouse = Proxy::held_at_staging(&mut stage);
+    let mut worker = stage.start(&["worker"]);
+    clickhouse.springs();
+    stage.sql("DELETE FROM finaz.leases");
+    until("they are taken from it", SOON, || (stage.runs("QUEUED") == 3).then_some(()));
+    clickhouse.set(Mode::Pass);
+    until("they succeed", SOON, || (stage.runs("SUCCEEDED") == 3).then_some(()));
+    let listed = until("the refusals are listed", SOON, || {
+        let listed = stage.json(&["refused", "list"])["refused"].take();
+        (listed.as_array().map(Vec::len) == Some(3)).then_some(listed)
+    });
+    assert!(runs.iter().all(|run| listed.to_string().contains(run)), "{listed}");
+    let fences = "SELECT DISTINCT fence > 1, run_revision FROM finaz.api_runs";
+    assert_eq!(stage.sql(fences), [["t", "1"]], "published under the deleted lease");
+    assert!(worker.is_running(), "it gave up");
+}
+
+#[test]
+fn two_workers_of_one_name_share_the_work_and_never_act_as_each_other() {
+    let Some(mut stage) = Stage::without_warehouse() else { return };
+    stage.set("FINAZ_WORKER_POLL_SEC", "0.05");
+    stage.set("FINAZ_OWNER", "twin");
+    stage.snapshot("load", 20_000);
+    let twins =
+        [stage.start(&["worker", "--batch", "3"]), stage.start(&["worker", "--batch", "3"])];
+    stage.admit("a", 200, "load");
+    until("all is done", SOON, || (stage.runs("SUCCEEDED") == 200).then_some(()));
+    let mut shares = Vec::new();
+    for mut twin in twins {
+        twin.signal(Signal::TERM);
+        let report = twin.wait(SOON).exits(0).json();
+        assert_eq!((&report["claimed"], &report["stale"]), (&report["succeeded"], &0.into()));
+        shares.push(report["succeeded"].as_u64().expect("a number"));
+    }
+    assert_eq!(shares.iter().sum::<u64>(), 200, "{shares:?}");
+    let once = "SELECT DISTINCT fence, run_revision, attempts FROM finaz.api_runs";
+    assert_eq!(stage.sql(once), [["1", "1", "0"]]);
+    let owners = "SELECT count(DISTINCT owner) FROM finaz.leases WHERE starts_with(owner, 'twin/')";
+    assert_eq!(stage.count(owners), 2, "{shares:?}");
 }
