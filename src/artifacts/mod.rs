@@ -239,8 +239,13 @@ impl Artifacts {
         let mut tried = HashSet::new();
         let mut next = self.open_loose(hash)?;
         loop {
-            let Some(copy) = next.take().or(self.open_packed(hash, &tried)?) else {
-                break;
+            // Only when there is no loose copy: a damaged pack is no reason not to read that.
+            let copy = match next.take() {
+                Some(loose) => loose,
+                None => match self.open_packed(hash, &tried)? {
+                    Some(packed) => packed,
+                    None => break,
+                },
             };
             match copy.read(hash) {
                 Ok(bytes) => return Ok(bytes),

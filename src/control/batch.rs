@@ -394,7 +394,9 @@ fn invalid_run(invalid: &crate::invalid::Invalid) -> Unable {
 fn at_fault(error: artifacts::Error) -> Unable {
     match error {
         artifacts::Error::Missing { .. } => Unable::Run(format!("ARTIFACT_MISSING: {error}")),
-        artifacts::Error::Corrupt { .. } => Unable::Run(format!("ARTIFACT_CORRUPT: {error}")),
+        artifacts::Error::Corrupt { .. } | artifacts::Error::PackCorrupt { .. } => {
+            Unable::Run(format!("ARTIFACT_CORRUPT: {error}"))
+        }
         other => Unable::Machine(other),
     }
 }
