@@ -158,6 +158,35 @@ fn a_damaged_input_fails_its_own_runs_and_nobody_elses() {
 }
 
 #[test]
+fn a_damaged_pack_of_old_results_stops_no_new_runs() {
+    let Some(stage) = Stage::without_warehouse() else { return };
+    stage.snapshot("load", 10);
+    // More results at once than are kept one by one.
+    let old = stage.admit("old", 150, "load");
+    stage.start(&["worker", "--drain"]).wait(SOON).exits(0);
+    let packs: Vec<PathBuf> = blobs(&stage)
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|ending| ending == "pack"))
+        .collect();
+    let [pack] = &packs[..] else { panic!("one pack: {packs:?}") };
+    let mut bytes = fs::read(pack).expect("a readable pack");
+    // In its index, so that nothing in it can be found.
+    let at = bytes.len() - 60;
+    bytes[at] ^= 1;
+    fs::remove_file(pack).expect("a pack that can be replaced");
+    fs::write(pack, bytes).expect("a written file");
+    let flow = stage.flow("alone", "load");
+    assert_eq!(stage.json(&["run-once", "--flow", &flow])["state"], "SUCCEEDED");
+    stage.admit("new", 10, "load");
+    let report = stage.start(&["worker", "--drain"]).wait(SOON).exits(0).json();
+    assert_eq!(report["succeeded"], 10, "{report}");
+    let found = stage.finaz(&["reconcile"]).exits(1).json();
+    let mismatches = found["mismatches"].as_array().expect("a list");
+    assert_eq!(mismatches.len(), old.len(), "{found}");
+    stage.finaz(&["cas", "verify"]).exits(1);
+}
+
+#[test]
 fn rows_of_an_attempt_that_was_never_published_are_listed_and_removed_only_on_demand() {
     let Some(stage) = Stage::new() else { return };
     let runs = published(&stage);
