@@ -11,7 +11,8 @@ use super::{Error, Warehouse};
 /// small run costs at most (8192, the default, cost as much to write; 256 a third more). One
 /// partition a million runs keeps an insert in one part and lets old runs go as a whole. The
 /// duplicates of a repeated insert are one row after a merge, the last one staged; readers drop
-/// them before that (`LIMIT 1 BY`). Staged is durable when acknowledged: `fsync_after_insert`.
+/// them before that (`LIMIT 1 BY`). No fsync after an insert: the artifact store has the
+/// same rows, durable before a publication names them, and the reconciler stages again what a power cut took.
 ///
 /// `result`: a view with parameters, the way to read one published run.
 const VERSIONS: &[&[&str]] = &[&[
@@ -31,7 +32,7 @@ const VERSIONS: &[&[&str]] = &[&[
     PARTITION BY intDiv(run_no, 1000000)
     PRIMARY KEY (run_no, epoch, fence)
     ORDER BY (run_no, epoch, fence, run_id, seq)
-    SETTINGS index_granularity = 1024, fsync_after_insert = 1, fsync_part_directory = 1",
+    SETTINGS index_granularity = 1024",
     "CREATE VIEW IF NOT EXISTS {db}.result AS
     SELECT instrument, node, seq, event_time, value
     FROM {db}.staging
