@@ -1,7 +1,7 @@
 //! The lease protocol as a model, every interleaving of it: the one that is shipped is safe, and five that look
 //! like it are not. A pause needs no action of its own: a process that takes no step is paused.
 
-use stateright::{Checker, Model, Property};
+use stateright::{Checker as _, Model, Property};
 
 /// How an effect is guarded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -285,7 +285,7 @@ impl Model for Protocol {
                 next.processes[usize::from(n)].session = true;
             }
             Action::Renew(n) | Action::Check(n) | Action::Lock(n) => {
-                refuse(&mut next, usize::from(n))
+                refuse(&mut next, usize::from(n));
             }
             Action::Act(n) => self.act(&mut next, usize::from(n)),
             Action::Commit(n) => self.commit(&mut next, usize::from(n)),

@@ -206,10 +206,8 @@ fn request_of(
 
 /// Puts the line in front of the place of a refusal.
 fn at(error: Error, place: &str) -> Error {
-    match error {
-        Error::Invalid(invalid) => {
-            Error::Invalid(Invalid { place: format!("{place}: {}", invalid.place), ..invalid })
-        }
-        other => other,
+    if let Error::Invalid(invalid) = error {
+        return Error::Invalid(Invalid { place: format!("{place}: {}", invalid.place), ..invalid });
     }
+    error
 }

@@ -392,11 +392,11 @@ fn invalid_run(invalid: &crate::invalid::Invalid) -> Unable {
 
 /// Whose fault a failed read is: a blob that is missing or damaged is the run's, the rest the machine's.
 fn at_fault(error: artifacts::Error) -> Unable {
-    match error {
-        artifacts::Error::Missing { .. } => Unable::Run(format!("ARTIFACT_MISSING: {error}")),
-        artifacts::Error::Corrupt { .. } | artifacts::Error::PackCorrupt { .. } => {
-            Unable::Run(format!("ARTIFACT_CORRUPT: {error}"))
-        }
-        other => Unable::Machine(other),
+    if matches!(error, artifacts::Error::Missing { .. }) {
+        return Unable::Run(format!("ARTIFACT_MISSING: {error}"));
     }
+    if matches!(error, artifacts::Error::Corrupt { .. } | artifacts::Error::PackCorrupt { .. }) {
+        return Unable::Run(format!("ARTIFACT_CORRUPT: {error}"));
+    }
+    Unable::Machine(error)
 }

@@ -92,11 +92,9 @@ impl Error {
     /// Whether the same request may succeed later, with nobody doing anything wrong.
     #[must_use]
     pub fn is_away(&self) -> bool {
-        match self {
-            Self::Store(error) => error.is_away(),
-            Self::Warehouse(error) => error.is_away(),
-            Self::Artifacts(error) => matches!(error, artifacts::Error::DiskFull { .. }),
-            _ => false,
-        }
+        let disk_full = matches!(self, Self::Artifacts(artifacts::Error::DiskFull { .. }));
+        let store = matches!(self, Self::Store(error) if error.is_away());
+        let warehouse = matches!(self, Self::Warehouse(error) if error.is_away());
+        disk_full || store || warehouse
     }
 }

@@ -195,10 +195,11 @@ impl Store {
 
     /// What a failed COMMIT means: with a connection lost we cannot know, otherwise it did not happen.
     fn commit_error(&self, error: &tokio_postgres::Error) -> Error {
-        match self.error(error) {
-            Error::Away { place, why } => Error::CommitUnknown { place, why },
-            other => other,
+        let error = self.error(error);
+        if let Error::Away { place, why } = error {
+            return Error::CommitUnknown { place, why };
         }
+        error
     }
 
     /// Bounds an operation: a server that froze is a server that is away.
