@@ -102,6 +102,7 @@ pub(crate) struct Run {
     pub(crate) exit: Option<i32>,
     pub(crate) signal: Option<i32>,
     pub(crate) out: String,
+    #[expect(dead_code, reason = "shown by Debug when an assertion fails")]
     pub(crate) err: String,
 }
 
@@ -148,7 +149,6 @@ pub(crate) fn until<T>(what: &str, limit: Duration, look: impl FnMut() -> Option
 }
 
 /// How long that took.
-#[expect(clippy::disallowed_methods, reason = "a test measures by the wall clock")]
 pub(crate) fn elapsed(work: impl FnOnce()) -> Duration {
     let start = Instant::now();
     work();
