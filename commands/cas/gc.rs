@@ -21,8 +21,8 @@ pub(crate) struct GcArgs {
     labels_only: bool,
 }
 
-/// None: for a store that nothing else is using; the default keeps clear of runs not yet published.
-const MIN_AGE_SEC_MIN: f64 = 0.0;
+/// Between a blob and the name or publication that keeps it lie some seconds, on a slow disk more.
+const MIN_AGE_SEC_MIN: f64 = 60.0;
 /// A hundred years.
 const MIN_AGE_SEC_MAX: f64 = 3.2e9;
 

@@ -127,6 +127,31 @@ pub async fn admit_set(
 ) -> Result<AdmittedSet, Error> {
     let store = control.ready_store().await?;
     let mut done = AdmittedSet::default();
+    let ended = admit_sets(control, store, (source, place), defaults, (&mut done, progress)).await;
+    if done.created > 0 {
+        ring(store).await;
+    }
+    match ended {
+        Ok(()) => Ok(done),
+        Err(Error::Invalid(invalid)) if done.created + done.existing > 0 => {
+            let before = done.created + done.existing;
+            let hint = format!(
+                "{}; {before} requests of earlier sets are admitted: mend the line and give the same file again",
+                invalid.hint
+            );
+            Err(Error::Invalid(Invalid { hint, ..invalid }))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn admit_sets(
+    control: &Control,
+    store: &Store,
+    (source, place): (&mut (dyn BufRead + Send), &str),
+    defaults: &AdmitRequest,
+    (done, progress): (&mut AdmittedSet, &(dyn Fn(u64) + Sync)),
+) -> Result<(), Error> {
     let mut names = inputs::Inputs::new(control);
     let mut set: Vec<(u64, Request)> = Vec::with_capacity(SET_MAX);
     let mut text = Vec::new();
@@ -143,7 +168,7 @@ pub async fn admit_set(
             set.push((line, request_of(&mut names, &text, &at(), defaults)?));
         }
         if set.len() == SET_MAX || (read == 0 && !set.is_empty()) {
-            admit_lines(store, &set, &mut done).await?;
+            admit_lines(store, &set, done).await?;
             progress(done.created + done.existing);
             set.clear();
         }
@@ -151,10 +176,7 @@ pub async fn admit_set(
             break;
         }
     }
-    if done.created > 0 {
-        ring(store).await;
-    }
-    Ok(done)
+    Ok(())
 }
 
 async fn admit_lines(

@@ -47,7 +47,11 @@ pub async fn doctor(control: &Control) -> Result<DoctorReport, Error> {
         Err(Error::Store(store::Error::Unsafe { .. })) => checks.push(sessions(true)),
         Err(Error::Store(error)) => {
             away |= error.is_away();
-            let hint = "start the server, or correct FINAZ_PG_URL";
+            let hint = if error.is_away() {
+                "start the server, or correct FINAZ_PG_URL"
+            } else {
+                "correct the user, password or database of FINAZ_PG_URL"
+            };
             checks.push(Check::new("postgresql", false, "reachable", error.to_string(), hint));
         }
         Err(Error::Unset { what, hint, .. }) => {

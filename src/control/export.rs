@@ -93,7 +93,18 @@ fn write_file(
     replace: bool,
 ) -> Result<u64, Error> {
     let failed = |source| Error::Io { place: path.display().to_string(), source };
-    if path.exists() && !replace {
+    // A link is followed, so that it stays one; what is no plain file is not ours to put a file in the place of.
+    let path = &std::fs::canonicalize(path).unwrap_or_else(|_new| path.to_owned());
+    let there = std::fs::symlink_metadata(path).ok();
+    if there.as_ref().is_some_and(|found| !found.is_file()) {
+        return Err(Error::Invalid(Invalid::new(
+            "FILE_NOT_PLAIN",
+            path.display().to_string(),
+            "is a device, a folder or a pipe, not a plain file",
+            "name a file; without --out the rows go to stdout",
+        )));
+    }
+    if there.is_some() && !replace {
         return Err(Error::Invalid(Invalid::new(
             "FILE_EXISTS",
             path.display().to_string(),
@@ -109,7 +120,13 @@ fn write_file(
             file.set_permissions(Permissions::from_mode(0o600))?;
             let rows = write(format, batch, &file)?;
             file.sync_all()?;
-            std::fs::rename(&beside, path)?;
+            if replace {
+                std::fs::rename(&beside, path)?;
+            } else {
+                // Fails where somebody made the file meanwhile.
+                std::fs::hard_link(&beside, path)?;
+                std::fs::remove_file(&beside)?;
+            }
             Ok(rows)
         },
     );

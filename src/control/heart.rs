@@ -67,10 +67,15 @@ async fn beat(store: Store, owner: Owner, ttl: Duration, leases: Arc<Mutex<BTree
         // One that comes back unrenewed is lost; its effects will be refused. An error is tried again at the next
         // beat: two may fail before a lease expires.
         match tokio::time::timeout(ttl / 3, store.renew_many(&owner, &alive, ttl)).await {
-            Ok(Ok(renewed)) if renewed.len() < alive.len() => {
-                tracing::warn!(asked = alive.len(), renewed = renewed.len(), "leases were lost");
+            Ok(Ok(renewed)) => {
+                // Work that ended meanwhile has released its lease itself.
+                let still = leases.lock().unwrap_or_else(PoisonError::into_inner);
+                let lost = alive.iter().filter(|no| still.contains(no) && !renewed.contains(no));
+                let lost = lost.count();
+                if lost > 0 {
+                    tracing::warn!(lost, "leases were lost");
+                }
             }
-            Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "leases could not be renewed"),
             Err(_late) => tracing::warn!("leases could not be renewed in time"),
         }

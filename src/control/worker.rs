@@ -22,8 +22,6 @@ const FLOOR_CLAIMS_MAX: u32 = 64;
 const FULL_SWEEP: u32 = 120;
 const SWEEP_MAX: Duration = Duration::from_secs(5);
 const SWEEP_MIN: Duration = Duration::from_millis(100);
-/// Who drains is waited for by somebody: a service that is away this long ends it, and the runs stay queued.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
 /// While a service is away nothing is claimed for this long, doubled each time.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -96,6 +94,8 @@ struct Worker {
     ttl: Duration,
     poll: Duration,
     request: WorkerRequest,
+    /// Who drains is waited for by somebody: a service that is away this long ends it, and the runs stay queued.
+    patience: Duration,
     gates: Gates,
     heart: Heart,
     counts: Counts,
@@ -128,6 +128,7 @@ pub async fn work(
         ttl: control.settings.lease_ttl,
         poll: control.settings.worker_poll,
         request,
+        patience: control.settings.service_timeout,
         gates: Gates::new(),
         heart,
         counts: Counts::default(),
@@ -140,11 +141,17 @@ pub async fn work(
     });
     let helpers =
         [tokio::spawn(sweep(Arc::clone(&worker))), tokio::spawn(listen(Arc::clone(&worker)))];
-    let ended = supervise(&worker, stop).await;
+    let ended = supervise(&worker, stop.clone()).await;
     for helper in &helpers {
         helper.abort();
     }
     ended?;
+    if let (true, Stop::Drain(signal)) = (request.drain, *stop.borrow())
+        && worker.rooms.store.has_work().await?
+    {
+        // Asked to empty the queue and told to stop before it was.
+        return Err(Error::Interrupted { signal });
+    }
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let counts = &worker.counts;
     Ok(WorkerReport {
@@ -167,6 +174,7 @@ async fn open_rooms(
     mut stop: watch::Receiver<Stop>,
 ) -> Result<Option<Rooms>, Error> {
     let started = Instant::now();
+    let patience = control.settings.service_timeout;
     let mut pause = PAUSE_MIN;
     loop {
         if *stop.borrow_and_update() != Stop::No {
@@ -175,7 +183,7 @@ async fn open_rooms(
         match control.rooms().await {
             Ok(rooms) => return Ok(Some(rooms)),
             Err(error) if !error.is_away() => return Err(error),
-            Err(error) if request.drain && started.elapsed() >= DRAIN_PATIENCE => {
+            Err(error) if request.drain && started.elapsed() >= patience => {
                 return Err(error);
             }
             Err(error) => tracing::warn!(%error, "waiting for a service"),
@@ -324,7 +332,7 @@ impl Worker {
         }
         let mut away = locked(&self.away);
         match &mut *away {
-            Some(away) if self.request.drain && away.since.elapsed() >= DRAIN_PATIENCE => {
+            Some(away) if self.request.drain && away.since.elapsed() >= self.patience => {
                 return Err(error);
             }
             Some(away) => away.times += 1,

@@ -66,7 +66,13 @@ impl Connect {
             }
             Some(_other) => return Err(bad_url()),
         };
-        config.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
+        // Allowed to do without and not told how: TLS if the server has it.
+        let either = allow_plaintext && tls_words.mode.is_none();
+        config.ssl_mode(match (&tls, either) {
+            (None, _) => SslMode::Disable,
+            (Some(_), true) => SslMode::Prefer,
+            (Some(_), false) => SslMode::Require,
+        });
         config.connect_timeout(CONNECT_TIMEOUT).tcp_user_timeout(TCP_TIMEOUT);
         config.keepalives_idle(Duration::from_secs(5)).keepalives_interval(Duration::from_secs(2));
         config.application_name("finaz");

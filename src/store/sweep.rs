@@ -222,7 +222,7 @@ impl Store {
                 "SELECT EXISTS (SELECT 1 FROM finaz.outbox WHERE NOT claimed AND suspect = 0)
                      OR EXISTS (SELECT 1 FROM finaz.outbox WHERE NOT claimed AND suspect > 0)
                      OR EXISTS (SELECT 1 FROM finaz.leases
-                                WHERE NOT closed AND (name LIKE 'batch/%' OR name LIKE 'run/%'))",
+                                WHERE NOT closed AND run_nos <> '{}' AND (name LIKE 'batch/%' OR name LIKE 'run/%'))",
                 &[],
             )
             .await
