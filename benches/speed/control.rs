@@ -1,10 +1,13 @@
 //! The control layer alone: claim committed, then fenced publication; two durable transactions a batch of 500.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use finaz::ids::{Hash, Owner};
 use finaz::rules::admission::Request;
 use finaz::store::{Claim, RunResult, Store};
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::Receiver;
 
 use crate::figures::{Samples, Table, float, rate};
 use crate::number;
@@ -18,6 +21,8 @@ const BATCH: i64 = 500;
 const SET: usize = 2_000;
 /// Claims ahead of the publication.
 const AHEAD: usize = 2;
+/// Sessions that publish: while one waits for the disk, the other works.
+const PUBLISHERS: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -106,10 +111,11 @@ impl Control {
     }
 }
 
-/// Claims on one session, publishes on another, until nothing is queued.
+/// Claims on one session and publishes on others, until nothing is queued.
 async fn pass(store: &Store) -> usize {
     let owner = Owner::of_process("bench");
-    let (sender, mut claims) = tokio::sync::mpsc::channel::<Claim>(AHEAD);
+    let (sender, claims) = tokio::sync::mpsc::channel::<Claim>(AHEAD);
+    let claims = Arc::new(Mutex::new(claims));
     let claimer = store.clone();
     let claiming = tokio::spawn(async move {
         let mut floor = 0;
@@ -118,8 +124,19 @@ async fn pass(store: &Store) -> usize {
             sender.send(claim).await.expect("open");
         }
     });
+    let mut publishers = tokio::task::JoinSet::new();
+    for _ in 0..number("BENCH_PUBLISHERS", PUBLISHERS) {
+        publishers.spawn(publish(store.clone(), Arc::clone(&claims)));
+    }
+    let done = publishers.join_all().await.into_iter().sum();
+    claiming.await.expect("a claimer that ends");
+    done
+}
+
+async fn publish(store: Store, claims: Arc<Mutex<Receiver<Claim>>>) -> usize {
     let mut done = 0;
-    while let Some(claim) = claims.recv().await {
+    loop {
+        let Some(claim) = claims.lock().await.recv().await else { return done };
         let results: Vec<RunResult> = claim
             .runs
             .iter()
@@ -135,6 +152,4 @@ async fn pass(store: &Store) -> usize {
         let published = store.publish(&claim, &results, 0.0, true).await.expect("published");
         done += published.published.len();
     }
-    claiming.await.expect("a claimer that ends");
-    done
 }
