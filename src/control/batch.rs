@@ -97,6 +97,7 @@ impl Rooms {
             claim.runs.iter().cloned().partition(|run| run.cancel_requested);
         let ended = self.end(claim, &cancelled, Ended::Cancelled).await?;
         outcome.cancelled += count(ended);
+        let mut since = Instant::now();
         let work = {
             let _turn = gates.compute.acquire().await.expect("never closed");
             let rooms = self.clone();
@@ -106,6 +107,7 @@ impl Rooms {
                 .map_err(|panic| Error::Panicked { what: panic.to_string() })?
         };
         let work = work.map_err(Error::Artifacts)?;
+        let compute_us = lap(&mut since);
         if !work.failed.is_empty() {
             let ended = self.store.finish(claim, &work.failed, Ended::Failed).await?;
             outcome.failed += count(ended.len());
@@ -117,8 +119,17 @@ impl Rooms {
             return Ok(outcome);
         }
         let staged = self.stage(claim, &work.computed, gates).await?;
+        let stage_us = lap(&mut since);
         let _turn = gates.publish.acquire().await.expect("never closed");
         self.publish(claim, &work.computed, staged, &mut outcome).await?;
+        let publish_us = lap(&mut since);
+        tracing::debug!(
+            runs = claim.runs.len(),
+            compute_us,
+            stage_us,
+            publish_us,
+            "a batch is done"
+        );
         Ok(outcome)
     }
 
@@ -215,13 +226,18 @@ impl Rooms {
             let blobs: Vec<Vec<u8>> = blobs.into_iter().map(|blob| blob.1.to_vec()).collect();
             artifacts.put_many(&blobs)
         });
+        let mut since = Instant::now();
         let rows = async {
             match &self.warehouse {
                 Some(warehouse) => warehouse.stage(&staged_runs(claim, computed)).await,
                 None => Ok(()),
             }
         };
-        let (kept, staged) = tokio::join!(keep, rows);
+        let mut artifacts_since = since;
+        let keep = async { (keep.await, lap(&mut artifacts_since)) };
+        let rows = async { (rows.await, lap(&mut since)) };
+        let ((kept, artifacts_us), (staged, warehouse_us)) = tokio::join!(keep, rows);
+        tracing::debug!(artifacts_us, warehouse_us, "staged");
         kept.map_err(|panic| Error::Panicked { what: panic.to_string() })?
             .map_err(Error::Artifacts)?;
         staged.map_err(Error::Warehouse)?;
@@ -316,6 +332,12 @@ impl Rooms {
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Microseconds since the last lap.
+fn lap(since: &mut Instant) -> u128 {
+    let now = Instant::now();
+    now.duration_since(std::mem::replace(since, now)).as_micros()
 }
 
 /// Lets one batch at a time into each stage, so that several are in flight without fighting over it.
