@@ -11,7 +11,7 @@ use crate::stage::Stage;
 const SIGABRT: i32 = 6;
 const SOON: Duration = Duration::from_secs(60);
 /// Address space of a worker: enough for ordinary runs, too little for the greedy one.
-const MEMORY: &str = "--as=1000000000";
+const MEMORY: &str = "--as=300000000";
 
 /// A flow of so many nodes that its result does not fit into a worker's memory, though its snapshot is small.
 fn greedy(stage: &Stage, snapshot: &str) -> String {
@@ -19,7 +19,7 @@ fn greedy(stage: &Stage, snapshot: &str) -> String {
         "kind: Flow\nname: greedy\nsource: {{snapshot: {snapshot}}}\ninstruments: [bulk]\n\
          clock: {{allowed_lateness: 0s}}\nsink: {{dataset: features}}\nnodes:\n"
     );
-    for node in 0..1000 {
+    for node in 0..400 {
         writeln!(text, "  - {{id: n{node}, type: stddev, period: {}, input: close}}", 2 + node)
             .expect("a string takes all");
     }
@@ -30,6 +30,8 @@ fn greedy(stage: &Stage, snapshot: &str) -> String {
 fn confined(stage: &Stage) -> Process {
     let mut command = Command::new("prlimit");
     stage.furnish(&mut command);
+    // As on a small machine: on a large one the threads alone take up more.
+    command.env("MALLOC_ARENA_MAX", "1").env("TOKIO_WORKER_THREADS", "2");
     command.args([MEMORY, env!("CARGO_BIN_EXE_finaz"), "worker", "--drain"]);
     stage.spawn(command)
 }
