@@ -21,6 +21,8 @@ const FLOOR_CLAIMS_MAX: u32 = 64;
 /// Sweeps after which events of old runs are looked at too, not only of the newest.
 const FULL_SWEEP: u32 = 120;
 const SWEEP_MAX: Duration = Duration::from_secs(5);
+/// How long the end waits for a sweep under way.
+const SWEEP_AWAITED: Duration = Duration::from_secs(1);
 const SWEEP_MIN: Duration = Duration::from_millis(100);
 /// While a service is away nothing is claimed for this long, doubled each time.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
@@ -103,6 +105,8 @@ struct Worker {
     wake: Notify,
     /// Held from a claim to the start of its renewal, so that the sweep does not take it for a lost one.
     claiming: tokio::sync::Mutex<()>,
+    /// Held while a sweep is made and counted.
+    sweeping: tokio::sync::Mutex<()>,
     away: Mutex<Option<Away>>,
     /// What no retry can mend; ends the worker.
     fatal: Mutex<Option<Error>>,
@@ -135,6 +139,7 @@ pub async fn work(
         in_flight: Arc::new(Semaphore::new(IN_FLIGHT_MAX as usize)),
         wake: Notify::new(),
         claiming: tokio::sync::Mutex::new(()),
+        sweeping: tokio::sync::Mutex::new(()),
         away: Mutex::new(None),
         fatal: Mutex::new(None),
         failed: Notify::new(),
@@ -142,6 +147,10 @@ pub async fn work(
     let helpers =
         [tokio::spawn(sweep(Arc::clone(&worker))), tokio::spawn(listen(Arc::clone(&worker)))];
     let ended = supervise(&worker, stop.clone()).await;
+    if ended.is_ok() {
+        // What a sweep has committed belongs into the report; one that hangs does not keep us.
+        let _late = tokio::time::timeout(SWEEP_AWAITED, worker.sweeping.lock()).await;
+    }
     for helper in &helpers {
         helper.abort();
     }
@@ -412,6 +421,7 @@ async fn sweep(worker: Arc<Worker>) {
             Err(error) => tracing::debug!(%error, "nothing given back"),
         }
         let from = if sweeps == 0 { 0 } else { floor };
+        let sweeping = worker.sweeping.lock().await;
         match sweep_once(&worker.rooms.store, (&worker.owner, worker.ttl), from).await {
             Ok((swept, next)) => {
                 floor = next;
@@ -424,6 +434,7 @@ async fn sweep(worker: Arc<Worker>) {
             }
             Err(error) => tracing::debug!(%error, "no sweep"),
         }
+        drop(sweeping);
         tokio::time::sleep(jittered(worker.sweep_period())).await;
     }
 }
