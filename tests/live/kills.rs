@@ -121,6 +121,22 @@ fn a_worker_killed_between_any_two_of_its_effects_loses_and_doubles_nothing() {
 }
 
 #[test]
+fn a_run_once_that_was_killed_is_done_by_the_next_one() {
+    let Some(mut stage) = Stage::new() else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "1");
+    let flow = stage.fixture();
+    let clickhouse = Proxy::held_at_staging(&mut stage);
+    let mut victim = stage.start(&["run-once", "--flow", &flow]);
+    clickhouse.springs();
+    victim.kill();
+    clickhouse.set(Mode::Pass);
+    let done = stage.json(&["run-once", "--flow", &flow]);
+    assert_eq!((&done["state"], &done["run_revision"]), (&"SUCCEEDED".into(), &1.into()), "{done}");
+    assert_eq!(stage.sql("SELECT fence, attempts FROM finaz.api_runs"), [["2", "1"]]);
+    assert_eq!(stage.count("SELECT count(*) FROM finaz.publications"), 1);
+}
+
+#[test]
 fn twenty_runs_in_flight_survive_the_death_of_their_worker() {
     rounds(20);
 }

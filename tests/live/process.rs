@@ -102,7 +102,6 @@ pub(crate) struct Run {
     pub(crate) exit: Option<i32>,
     pub(crate) signal: Option<i32>,
     pub(crate) out: String,
-    #[expect(dead_code, reason = "shown by Debug when an assertion fails")]
     pub(crate) err: String,
 }
 

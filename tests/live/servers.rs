@@ -182,3 +182,21 @@ fn a_pooler_in_transaction_mode_is_refused_and_one_in_session_mode_is_not() {
     let flow = stage.fixture();
     assert_eq!(stage.json(&["run-once", "--flow", &flow])["state"], "SUCCEEDED");
 }
+
+#[test]
+fn a_server_that_lets_us_not_in_ends_a_worker_at_once_and_no_password_is_shown() {
+    let Some(stage) = Stage::without_warehouse() else { return };
+    let mut wrong = Url::parse(stage.pg_url()).expect("a URL");
+    wrong.set_password(Some("hunter2")).expect("a URL with a password");
+    let mut elsewhere = Url::parse(stage.pg_url()).expect("a URL");
+    elsewhere.set_path("no_such_database");
+    let real = elsewhere.password().expect("a password").to_owned();
+    for url in [wrong, elsewhere] {
+        for args in [&["worker"][..], &["runs", "list"], &["db", "migrate"]] {
+            let run = stage.start_with(&[("FINAZ_PG_URL", url.as_str())], args).wait(SOON);
+            assert!(!run.out.contains("hunter2") && !run.err.contains("hunter2"), "{run:?}");
+            assert!(!run.out.contains(&real) && !run.err.contains(&real), "{args:?} show it");
+            run.refuses(1, "PG_DENIED");
+        }
+    }
+}
