@@ -36,6 +36,9 @@ use crate::failure::Failure;
 use crate::globals::Globals;
 use crate::ui::{Exit, Ui};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Operate a trading runtime whose results can be proven
 #[derive(Debug, clap::Parser)]
 #[command(name = "finaz", version, max_term_width = 100)]

@@ -65,8 +65,9 @@ async fn once(stage: &Stage, events: usize, round: usize, killed: bool) -> f64 {
         .map(|n| {
             // Flows of different names have results of their own, so each run is computed.
             let flow = stage.flow(&format!(
-                "{{kind: Flow, name: r{round}.{n}.{killed}, instruments: [sim.alpha], clock: {{allowed_lateness: 5s}}, \
-                 nodes: [{{id: ema3, type: ema, period: 3, input: close}}], sink: {{dataset: features}}}}"
+                "kind: Flow\nname: r{round}.{n}.{killed}\ninstruments: [sim.alpha]\n\
+                 clock: {{allowed_lateness: 5s}}\n\
+                 nodes: [{{id: ema3, type: ema, period: 3, input: close}}]\nsink: {{dataset: features}}\n"
             ));
             request(&format!("{round}/{killed}/{n}"), flow, snapshot)
         })

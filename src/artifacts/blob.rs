@@ -5,11 +5,13 @@ use std::fs::File;
 use std::io::{self, BufRead, Read, Write};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ring::digest::{Context, SHA256};
 
 use super::disk::Tmp;
 use super::error::Error;
+use super::packs::Found;
 use super::{Artifacts, pack};
 use crate::ids::Hash;
 
@@ -92,7 +94,7 @@ fn digest(context: Context) -> Hash {
 /// A blob, loose or in a pack, as a file and a part of it.
 #[derive(Debug)]
 pub(super) struct Part {
-    pub(super) file: File,
+    pub(super) file: Arc<File>,
     pub(super) path: PathBuf,
     /// The pack it lies in.
     pub(super) pack: Option<Hash>,
@@ -101,6 +103,11 @@ pub(super) struct Part {
 }
 
 impl Part {
+    pub(super) fn of_pack(found: Found) -> Self {
+        let Found { pack, path, file, entry } = found;
+        Self { file, path, pack: Some(pack), offset: entry.offset, len: entry.len }
+    }
+
     /// Reads all of it, if it is what the hash names. `Err(Ok(seen))` says what is there instead.
     pub(super) fn read(&self, hash: &Hash) -> Result<Vec<u8>, Result<String, io::Error>> {
         let size = self.file.metadata().map_err(Err)?.len();
@@ -121,13 +128,15 @@ impl Part {
     }
 
     pub(super) fn reader(self, hash: Hash) -> BlobReader {
+        // No larger than the blob: to clear a large buffer costs more than to read a small one.
+        let size = usize::try_from(self.len).map_or(BUFFER, |len| len.min(BUFFER));
         BlobReader {
             hash,
             left: self.len,
             at: self.offset,
             part: self,
             digest: Context::new(&SHA256),
-            buffer: vec![0; BUFFER].into_boxed_slice(),
+            buffer: vec![0; size].into_boxed_slice(),
             used: 0,
             filled: 0,
         }

@@ -35,6 +35,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::ids::Hash;
 
@@ -235,20 +236,38 @@ impl Artifacts {
     /// # Errors
     /// [`Error::Missing`], [`Error::Corrupt`], [`Error::PackCorrupt`], or what the system said.
     pub fn get(&self, hash: &Hash) -> Result<Vec<u8>, Error> {
+        Ok(self.get_within(hash, u64::MAX)?.expect("no blob is larger"))
+    }
+
+    /// As [`Artifacts::get`]; `None` for a blob of more than `bytes_max` bytes, which is not read.
+    ///
+    /// # Errors
+    /// As [`Artifacts::get`].
+    pub fn get_within(&self, hash: &Hash, bytes_max: u64) -> Result<Option<Vec<u8>>, Error> {
         let mut damaged = None;
         let mut tried = HashSet::new();
-        let mut next = self.open_loose(hash)?;
+        // The pack that answered last is open and its index in memory: no need to look for a file first.
+        let mut next = self.packs.at_hand(hash).map(Part::of_pack);
+        let mut loose_left = true;
         loop {
-            // Only when there is no loose copy: a damaged pack is no reason not to read that.
+            // A damaged copy is no reason not to read another one.
             let copy = match next.take() {
-                Some(loose) => loose,
+                Some(at_hand) => at_hand,
+                None if loose_left => {
+                    loose_left = false;
+                    next = self.open_loose(hash)?;
+                    continue;
+                }
                 None => match self.open_packed(hash, &tried)? {
                     Some(packed) => packed,
                     None => break,
                 },
             };
+            if copy.len > bytes_max {
+                return Ok(None);
+            }
             match copy.read(hash) {
-                Ok(bytes) => return Ok(bytes),
+                Ok(bytes) => return Ok(Some(bytes)),
                 Err(Ok(seen)) => damaged = damaged.or(Some(copy.corrupt(hash, seen))),
                 Err(Err(e)) => return Err(Error::io(&copy.path, e)),
             }
@@ -297,20 +316,14 @@ impl Artifacts {
         let path = self.loose(hash);
         let open = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
         match open {
-            Ok((len, file)) => Ok(Some(Part { file, path, pack: None, offset: 0, len })),
+            Ok((len, file)) => Ok(Some(Part { file: Arc::new(file), path, pack: None, offset: 0, len })),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io(&path, e)),
         }
     }
 
     fn open_packed(&self, hash: &Hash, tried: &HashSet<Hash>) -> Result<Option<Part>, Error> {
-        Ok(self.packs.find(hash, tried)?.map(|found| Part {
-            file: found.file,
-            path: found.path,
-            pack: Some(found.pack),
-            offset: found.entry.offset,
-            len: found.entry.len,
-        }))
+        Ok(self.packs.find(hash, tried)?.map(Part::of_pack))
     }
 
     /// Whether a sound copy is there to stay: it lasts, and `gc` takes it for a new one.

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::disk;
 use super::error::Error;
@@ -18,6 +18,8 @@ use crate::ids::Hash;
 
 /// Hashes kept in memory over all packs: 64 MiB.
 const KEPT_MAX: usize = 8 << 20;
+/// Packs that are kept open, those that answered last. A pack never changes, so an open one stays as good as its name.
+const OPEN_MAX: usize = 16;
 
 /// The packs of one store, as far as this process knows them.
 #[derive(Debug)]
@@ -38,6 +40,7 @@ struct State {
 #[derive(Debug)]
 struct Known {
     name: Hash,
+    file: Option<Arc<File>>,
     tail: Option<Tail>,
     asked: bool,
     prefixes: Option<Box<[u64]>>,
@@ -49,7 +52,7 @@ struct Known {
 pub(super) struct Found {
     pub(super) pack: Hash,
     pub(super) path: PathBuf,
-    pub(super) file: File,
+    pub(super) file: Arc<File>,
     pub(super) entry: Entry,
 }
 
@@ -82,6 +85,16 @@ impl Packs {
         }
     }
 
+    /// The copy in the pack that answered last, if that is open and its index in memory.
+    pub(super) fn at_hand(&self, hash: &Hash) -> Option<Found> {
+        let mut state = self.state();
+        let State { known, kept, .. } = &mut *state;
+        let known = known.first_mut().filter(|known| known.file.is_some() && known.prefixes.is_some())?;
+        let path = self.path(&known.name);
+        let (file, entry) = known.look(&path, hash, kept).ok()??;
+        Some(Found { pack: known.name, path, file, entry })
+    }
+
     fn find_known(
         &self,
         state: &mut State,
@@ -101,6 +114,9 @@ impl Packs {
                 Ok(None) => at += 1,
                 Ok(Some((file, entry))) => {
                     state.known[..=at].rotate_right(1);
+                    if let Some(last) = state.known.get_mut(OPEN_MAX) {
+                        last.file = None;
+                    }
                     return Ok(Some(Found { pack: state.known[0].name, path, file, entry }));
                 }
                 // `gc` has written its blobs into another pack before it removed this one.
@@ -167,7 +183,7 @@ fn forget(state: &mut State, at: usize) {
 
 impl Known {
     fn new(name: Hash) -> Self {
-        Self { name, tail: None, asked: false, prefixes: None, index_checked: false }
+        Self { name, file: None, tail: None, asked: false, prefixes: None, index_checked: false }
     }
 
     fn look(
@@ -175,7 +191,7 @@ impl Known {
         path: &Path,
         hash: &Hash,
         kept: &mut usize,
-    ) -> Result<Option<(File, Entry)>, Trouble> {
+    ) -> Result<Option<(Arc<File>, Entry)>, Trouble> {
         if self
             .prefixes
             .as_ref()
@@ -183,7 +199,10 @@ impl Known {
         {
             return Ok(None);
         }
-        let file = File::open(path)?;
+        let file = match &self.file {
+            Some(file) => Arc::clone(file),
+            None => Arc::new(File::open(path)?),
+        };
         let tail = match self.tail {
             Some(tail) => tail,
             None => *self.tail.insert(Tail::read(&file, self.name)?),
@@ -203,6 +222,7 @@ impl Known {
         while prefixes.get(slot) == Some(&wanted) {
             let entry = tail.entry(&file, slot)?;
             if entry.hash == *hash {
+                self.file = Some(Arc::clone(&file));
                 return Ok(Some((file, entry)));
             }
             slot += 1;

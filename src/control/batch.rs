@@ -4,7 +4,7 @@
 //! ours: every write asks the database.
 
 use std::collections::HashMap;
-use std::io::{BufReader, Cursor, Read as _};
+use std::io::{BufReader, Cursor};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -309,15 +309,8 @@ impl Rooms {
         if let Some(known) = self.kept().snapshots.get(&hash) {
             return Ok(Some(Arc::clone(known)));
         }
-        let mut reader = self.artifacts.reader(&hash).map_err(at_fault)?;
-        if reader.size() > SNAPSHOT_KEPT_BYTES_MAX {
-            return Ok(None);
-        }
-        let mut body = Vec::with_capacity(usize::try_from(reader.size()).unwrap_or_default());
-        reader.read_to_end(&mut body).map_err(|source| {
-            Unable::Machine(artifacts::Error::Io { place: hash.to_string(), source })
-        })?;
-        reader.finish().map_err(at_fault)?;
+        let read = self.artifacts.get_within(&hash, SNAPSHOT_KEPT_BYTES_MAX).map_err(at_fault)?;
+        let Some(body) = read else { return Ok(None) };
         let body = Arc::new(body);
         let mut kept = self.kept();
         if kept.bytes + body.len() > KEPT_BYTES_MAX {
