@@ -248,6 +248,7 @@ impl Artifacts {
         let mut tried = HashSet::new();
         // The pack that answered last is open and its index in memory: no need to look for a file first.
         let mut next = self.packs.at_hand(hash).map(Part::of_pack);
+        let mut open = next.is_some();
         let mut loose_left = true;
         loop {
             // A damaged copy is no reason not to read another one.
@@ -271,7 +272,10 @@ impl Artifacts {
                 Err(Ok(seen)) => damaged = damaged.or(Some(copy.corrupt(hash, seen))),
                 Err(Err(e)) => return Err(Error::io(&copy.path, e)),
             }
-            tried.extend(copy.pack);
+            match copy.pack {
+                Some(pack) if std::mem::take(&mut open) => self.packs.close(&pack),
+                pack => tried.extend(pack),
+            }
         }
         Err(damaged.map_or_else(|| self.missing(hash), Ok)?)
     }
@@ -316,7 +320,9 @@ impl Artifacts {
         let path = self.loose(hash);
         let open = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
         match open {
-            Ok((len, file)) => Ok(Some(Part { file: Arc::new(file), path, pack: None, offset: 0, len })),
+            Ok((len, file)) => {
+                Ok(Some(Part { file: Arc::new(file), path, pack: None, offset: 0, len }))
+            }
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io(&path, e)),
         }

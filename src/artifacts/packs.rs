@@ -18,7 +18,7 @@ use crate::ids::Hash;
 
 /// Hashes kept in memory over all packs: 64 MiB.
 const KEPT_MAX: usize = 8 << 20;
-/// Packs that are kept open, those that answered last. A pack never changes, so an open one stays as good as its name.
+/// Packs that are kept open, those that answered last.
 const OPEN_MAX: usize = 16;
 
 /// The packs of one store, as far as this process knows them.
@@ -87,12 +87,18 @@ impl Packs {
 
     /// The copy in the pack that answered last, if that is open and its index in memory.
     pub(super) fn at_hand(&self, hash: &Hash) -> Option<Found> {
+        let state = self.state();
+        let known = state.known.first()?;
+        let (file, entry) = known.look_open(hash)?;
+        Some(Found { pack: known.name, path: self.path(&known.name), file, entry })
+    }
+
+    /// Closes a pack whose open file is damaged: by now its name may lead to a sound one.
+    pub(super) fn close(&self, name: &Hash) {
         let mut state = self.state();
-        let State { known, kept, .. } = &mut *state;
-        let known = known.first_mut().filter(|known| known.file.is_some() && known.prefixes.is_some())?;
-        let path = self.path(&known.name);
-        let (file, entry) = known.look(&path, hash, kept).ok()??;
-        Some(Found { pack: known.name, path, file, entry })
+        if let Some(known) = state.known.iter_mut().find(|known| known.name == *name) {
+            known.file = None;
+        }
     }
 
     fn find_known(
@@ -199,10 +205,7 @@ impl Known {
         {
             return Ok(None);
         }
-        let file = match &self.file {
-            Some(file) => Arc::clone(file),
-            None => Arc::new(File::open(path)?),
-        };
+        let file = Arc::new(File::open(path)?);
         let tail = match self.tail {
             Some(tail) => tail,
             None => *self.tail.insert(Tail::read(&file, self.name)?),
@@ -217,17 +220,18 @@ impl Known {
         let Some(prefixes) = &self.prefixes else {
             return Ok(tail.find(&file, hash)?.map(|entry| (file, entry)));
         };
-        let wanted = pack::prefix(hash);
-        let mut slot = prefixes.partition_point(|kept| *kept < wanted);
-        while prefixes.get(slot) == Some(&wanted) {
-            let entry = tail.entry(&file, slot)?;
-            if entry.hash == *hash {
-                self.file = Some(Arc::clone(&file));
-                return Ok(Some((file, entry)));
-            }
-            slot += 1;
+        let entry = in_index(tail, prefixes, &file, hash)?;
+        if entry.is_some() {
+            self.file = Some(Arc::clone(&file));
         }
-        Ok(None)
+        Ok(entry.map(|entry| (file, entry)))
+    }
+
+    /// As [`Known::look`] in the open file with the index in memory, if there are both.
+    fn look_open(&self, hash: &Hash) -> Option<(Arc<File>, Entry)> {
+        let (file, tail, prefixes) = (self.file.as_ref()?, self.tail?, self.prefixes.as_ref()?);
+        let entry = in_index(tail, prefixes, file, hash).ok()??;
+        Some((Arc::clone(file), entry))
     }
 
     fn check_index(&mut self, path: &Path) -> Result<(), Trouble> {
@@ -238,6 +242,25 @@ impl Known {
         }
         Ok(())
     }
+}
+
+/// The blob's entry, read where the first bytes of the hashes say that it may be.
+fn in_index(
+    tail: Tail,
+    prefixes: &[u64],
+    file: &File,
+    hash: &Hash,
+) -> Result<Option<Entry>, Trouble> {
+    let wanted = pack::prefix(hash);
+    let mut slot = prefixes.partition_point(|kept| *kept < wanted);
+    while prefixes.get(slot) == Some(&wanted) {
+        let entry = tail.entry(file, slot)?;
+        if entry.hash == *hash {
+            return Ok(Some(entry));
+        }
+        slot += 1;
+    }
+    Ok(None)
 }
 
 /// The packs that the folder names now, in the order of their names.
