@@ -14,4 +14,5 @@ pub mod nodes;
 pub mod rules;
 pub mod snapshot;
 pub mod store;
+pub mod stream;
 pub mod warehouse;
