@@ -84,6 +84,7 @@ impl From<Error> for Failure {
     #[expect(clippy::too_many_lines, reason = "a table: an error, its code and its words")]
     fn from(error: Error) -> Self {
         let said = error.to_string();
+        let is_away = error.is_away();
         match error {
             Error::Invalid(invalid) => invalid.into(),
             Error::Unset { code, hint, .. } => Self::new(2, code, said, hint),
@@ -93,6 +94,11 @@ impl From<Error> for Failure {
             Error::Io { place, .. } => {
                 let hint = "name a readable file";
                 Self::new(2, "FILE_UNREADABLE", said, hint).with(json!({"place": place}))
+            }
+            Error::NotWritten { place, .. } => {
+                let (exit, code) = if is_away { (75, "DISK_FULL") } else { (2, "FILE_UNWRITABLE") };
+                let hint = "name a file in a folder that is there and yours";
+                Self::new(exit, code, said, hint).with(json!({"place": place}))
             }
             Error::Panicked { .. } => Self::internal(&said),
             Error::IdempotencyConflict { key, body_hash, other_hash } => {

@@ -5,7 +5,7 @@
 //! <root>/cas/sha256/ab/cd…          one blob a file ("loose")
 //! <root>/cas/packs/<hash>.pack      many small blobs in one file (`pack`)
 //! <root>/cas/lock                   shared by who places a blob, held alone by `gc` as it removes
-//! <root>/labels/{snapshot,flow}/…   a name for a blob (`label`)
+//! <root>/labels/{snapshot,flow,faults}/…   a name for a blob (`label`)
 //! <root>/fences/…                   the highest fence handed out for a lease (`fence`)
 //! <root>/tmp/                       what is being written
 //! ```
@@ -98,7 +98,9 @@ impl Artifacts {
 
     /// All folders at once: a later write then syncs its own folder only.
     fn create(&self, layout: &Path) -> Result<(), Error> {
-        for folder in ["tmp", "cas/packs", "labels/snapshot", "labels/flow", "fences"] {
+        for folder in
+            ["tmp", "cas/packs", "labels/snapshot", "labels/flow", "labels/faults", "fences"]
+        {
             self.disk.folder(&self.root.join(folder))?;
         }
         for first in 0..=u8::MAX {

@@ -6,6 +6,7 @@ use crate::artifacts;
 use crate::flow;
 use crate::ids::{Hash, Owner};
 use crate::invalid::Invalid;
+use crate::replay;
 use crate::snapshot;
 use crate::store;
 use crate::warehouse;
@@ -15,6 +16,15 @@ impl From<flow::Error> for Error {
         match error {
             flow::Error::Invalid(invalid) => Self::Invalid(invalid),
             flow::Error::Io { place, source } => Self::Io { place, source },
+        }
+    }
+}
+
+impl From<replay::Error> for Error {
+    fn from(error: replay::Error) -> Self {
+        match error {
+            replay::Error::Invalid(invalid) => Self::Invalid(invalid),
+            replay::Error::Io { place, source } => Self::Io { place, source },
         }
     }
 }
@@ -46,6 +56,9 @@ pub enum Error {
     /// A file of the operator could not be read.
     #[error("{place}: {source}")]
     Io { place: String, source: io::Error },
+    /// A file that was asked for could not be written.
+    #[error("{place}: {source}")]
+    NotWritten { place: String, source: io::Error },
     /// The same key was used with another body.
     #[error("the idempotency key {key:?} was used with another request")]
     IdempotencyConflict { key: String, body_hash: Hash, other_hash: Hash },
@@ -95,6 +108,12 @@ impl Error {
         let disk_full = matches!(self, Self::Artifacts(artifacts::Error::DiskFull { .. }));
         let store = matches!(self, Self::Store(error) if error.is_away());
         let warehouse = matches!(self, Self::Warehouse(error) if error.is_away());
-        disk_full || store || warehouse
+        let full = matches!(self, Self::NotWritten { source, .. } if is_full(source));
+        disk_full || store || warehouse || full
     }
+}
+
+/// No room on a disk.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

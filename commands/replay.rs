@@ -1,0 +1,92 @@
+//! `finaz replay`
+
+use std::path::PathBuf;
+
+use finaz::control::replay::{self, Faults, ReplayRequest, Replayed, Speed};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::page::Page;
+use crate::ui::{Exit, Unit};
+
+/// Replay a snapshot as it would have arrived, with faults
+///
+/// Turns a snapshot and a schedule of faults into a log of arrivals, the same on every machine.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplayArgs {
+    /// Snapshot: a name, a file or a hash [default: the schedule's]
+    #[arg(long, value_name = "SNAPSHOT")]
+    snapshot: Option<String>,
+    /// Fault schedule: a manifest, a name or a hash
+    #[arg(long, value_name = "FAULTS", required_unless_present = "generate")]
+    faults: Option<String>,
+    /// Draw a schedule of this many faults from the seed instead
+    #[arg(long, value_name = "N", conflicts_with = "faults")]
+    generate: Option<u64>,
+    /// Seed, in place of the schedule's
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Draw no fault that would change what this flow computes
+    #[arg(long, value_name = "FLOW", requires = "generate")]
+    flow: Option<String>,
+    /// Write the schedule to this file
+    #[arg(long, value_name = "FILE")]
+    faults_out: Option<PathBuf>,
+    /// Write the log to this file, a JSON line an arrival
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Go at max speed, realtime, or so many times as fast: x10
+    #[arg(long, value_name = "SPEED", default_value = "max")]
+    speed: String,
+    /// Compute the log and its hash without any server and publish nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) async fn run(cx: &mut Context<'_>, args: ReplayArgs) -> Result<Exit, Failure> {
+    let request = request(args)?;
+    let bar = cx.ui.progress("replaying", Unit::Count);
+    let report = cx
+        .blocking(move |control, brake| {
+            replay::replay(control, &request, &|arrivals| {
+                brake.check();
+                bar.at(arrivals, arrivals);
+            })
+        })
+        .await?;
+    cx.ui.report(&report, |page| show(page, &report));
+    Ok(Exit::Done)
+}
+
+fn request(args: ReplayArgs) -> Result<ReplayRequest, Failure> {
+    let _speed: Speed = args.speed.parse()?;
+    let faults = match (args.generate, args.faults) {
+        (Some(count), _) => Faults::Generated { count, flow: args.flow },
+        (None, Some(faults)) => Faults::Named(faults),
+        (None, None) => return Err(Failure::usage("no faults", "give --faults or --generate")),
+    };
+    Ok(ReplayRequest {
+        snapshot: args.snapshot,
+        faults,
+        seed: args.seed,
+        out: args.out,
+        faults_out: args.faults_out,
+        dry_run: args.dry_run,
+    })
+}
+
+fn show(page: &mut Page, report: &Replayed) {
+    page.pairs(&[
+        ("log", report.log_hash.to_string()),
+        ("snapshot", report.snapshot.to_string()),
+        ("schedule", report.schedule.to_string()),
+        ("arrivals", report.arrivals.to_string()),
+        ("faults", report.faults_applied.to_string()),
+    ]);
+    page.line("");
+    let rows = report.faults.iter().map(|fault| {
+        let arrival = fault.arrival.to_string();
+        vec![fault.kind.to_owned(), fault.event_id.clone(), arrival, fault.effect.clone()]
+    });
+    page.table(&["fault", "event", "arrival", "effect"], rows.collect(), "no faults");
+}
