@@ -3,6 +3,7 @@
 //! Read the modules in this order; each may use only those above it (`tests/tidy.rs` holds it).
 
 pub mod artifacts;
+pub mod broker;
 pub mod canonical;
 pub mod config;
 pub mod control;
