@@ -37,8 +37,13 @@ impl Artifacts {
         let file = name::encode(name);
         let path = folder.join(format!("{file}.lock"));
         let io = |e| Error::io(&path, e);
-        let open =
-            File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let open = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path);
         let mut lock = open.map_err(io)?;
         match lock.try_lock() {
             Ok(()) => {}

@@ -62,8 +62,20 @@ mod tests {
         assert_eq!(address.brokers, ["kafka-1:9092", "[::1]:9093"]);
         assert!(!address.loopback);
         assert!(Address::parse("localhost:1,127.0.0.1:2,[::1]:3").unwrap().loopback);
-        for bad in ["", ",", "h", "h:", ":1", "h:0", "h:65536", "h:x", "a b:1", "http://h:1", "[h]:1", "u@h:1"]
-        {
+        for bad in [
+            "",
+            ",",
+            "h",
+            "h:",
+            ":1",
+            "h:0",
+            "h:65536",
+            "h:x",
+            "a b:1",
+            "http://h:1",
+            "[h]:1",
+            "u@h:1",
+        ] {
             assert_eq!(Address::parse(bad).map_err(|e| e.code), Err("BROKERS_INVALID"), "{bad}");
         }
     }

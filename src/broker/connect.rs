@@ -156,11 +156,7 @@ pub(super) fn backoff(patience: Duration) -> BackoffConfig {
     }
 }
 
-async fn attempt(
-    place: &str,
-    security: &AuthConfig,
-    patience: Duration,
-) -> Result<Kafka, Error> {
+async fn attempt(place: &str, security: &AuthConfig, patience: Duration) -> Result<Kafka, Error> {
     let most = CONNECT_MAX.min(patience);
     let connect = Kafka::builder(place)
         .client_id(CLIENT_ID)

@@ -82,7 +82,12 @@ impl Broker {
         let consumer = self.consumer().await?;
         let lanes: Vec<Lane> = ranges
             .iter()
-            .map(|(next, end)| Lane { held: VecDeque::new(), next: *next, end: *end, paused: false })
+            .map(|(next, end)| Lane {
+                held: VecDeque::new(),
+                next: *next,
+                end: *end,
+                paused: false,
+            })
             .collect();
         let read: Vec<i32> = (0..)
             .zip(&lanes)

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use krafka::KrafkaError;
 use krafka::admin::{
-    CreateTopicsOptions, DescribeClusterOptions, DescribeTopicsOptions, ListTopicsOptions, NewTopic,
-    TopicDescription,
+    CreateTopicsOptions, DescribeClusterOptions, DescribeTopicsOptions, ListTopicsOptions,
+    NewTopic, TopicDescription,
 };
 use krafka::error::ErrorCode;
 use tokio::time::{Instant, sleep};
@@ -82,7 +82,8 @@ impl Broker {
     pub async fn create_topic(&self, name: &str, partitions: u32) -> Result<Topic, Error> {
         let count = i32::try_from(partitions).expect("a handful");
         // The broker's own default for replicas: it knows how many brokers there are.
-        let topic = NewTopic::new(name, count, -1).map_err(|error| Error::of(&error, &self.place))?;
+        let topic =
+            NewTopic::new(name, count, -1).map_err(|error| Error::of(&error, &self.place))?;
         let topic = topic
             .with_config("cleanup.policy", "delete")
             .with_config("retention.ms", RETENTION_MS)
@@ -91,8 +92,7 @@ impl Broker {
         let made = self.admin(self.kafka.admin().create_topics([topic], options).await)?;
         for (_, made) in made {
             match made {
-                Ok(())
-                | Err(KrafkaError::Broker { code: ErrorCode::TopicAlreadyExists, .. }) => {}
+                Ok(()) | Err(KrafkaError::Broker { code: ErrorCode::TopicAlreadyExists, .. }) => {}
                 Err(error) => return Err(Error::of(&error, &self.place)),
             }
         }
@@ -154,7 +154,9 @@ mod tests {
             assert!(!refused.to_string().contains('\u{1b}'));
         }
         assert!(check_topic_name(&"x".repeat(250)).is_err());
-        for good in ["a", "finaz-te-sim.fixture.replay.faults.normalized.v1", "_x", &"x".repeat(249)] {
+        for good in
+            ["a", "finaz-te-sim.fixture.replay.faults.normalized.v1", "_x", &"x".repeat(249)]
+        {
             assert_eq!(check_topic_name(good), Ok(()), "{good}");
         }
     }

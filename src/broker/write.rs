@@ -182,8 +182,9 @@ fn of_writer(error: &rskafka::client::error::Error, place: String) -> Error {
             Error::Away { place, why }
         }
         Writer::ServerError { protocol_error, .. } => match protocol_error {
-            ProtocolError::TopicAuthorizationFailed
-            | ProtocolError::ClusterAuthorizationFailed => Error::Denied { place, why },
+            ProtocolError::TopicAuthorizationFailed | ProtocolError::ClusterAuthorizationFailed => {
+                Error::Denied { place, why }
+            }
             ProtocolError::NotEnoughReplicas
             | ProtocolError::NotEnoughReplicasAfterAppend
             | ProtocolError::RequestTimedOut

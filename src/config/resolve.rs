@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{
-    BATCH_MAX, BROKER_SASL, BROKER_TLS, LEASE_TTL_SEC_MAX, LEASE_TTL_SEC_MIN, LOG_FORMATS, LOG_LEVELS, OWNER_BYTES_MAX,
-    SERVICE_TIMEOUT_SEC_MAX, SETTINGS, Secret, Settings, WAREHOUSES, WORKER_POLL_SEC_MAX,
-    WORKER_POLL_SEC_MIN, environment, file, flag, variable,
+    BATCH_MAX, BROKER_SASL, BROKER_TLS, LEASE_TTL_SEC_MAX, LEASE_TTL_SEC_MIN, LOG_FORMATS,
+    LOG_LEVELS, OWNER_BYTES_MAX, SERVICE_TIMEOUT_SEC_MAX, SETTINGS, Secret, Settings, WAREHOUSES,
+    WORKER_POLL_SEC_MAX, WORKER_POLL_SEC_MIN, environment, file, flag, variable,
 };
 use crate::invalid::{Invalid, nearest};
 

@@ -21,6 +21,15 @@ pub(super) struct NewFile {
 impl NewFile {
     /// Begins one that will be at `target`, for its owner alone.
     pub(super) fn at(target: &Path) -> Result<Self, Error> {
+        Self::with_mode(target, 0o600)
+    }
+
+    /// Begins one that all may read.
+    pub(super) fn readable_at(target: &Path) -> Result<Self, Error> {
+        Self::with_mode(target, 0o644)
+    }
+
+    fn with_mode(target: &Path, mode: u32) -> Result<Self, Error> {
         let mut name = target.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.tmp", Uuid::new_v4().simple()));
         let beside = target.with_file_name(name);
@@ -28,11 +37,11 @@ impl NewFile {
         if target.is_dir() {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
         }
-        let file = File::options().write(true).create_new(true).mode(0o600).open(&beside);
+        let file = File::options().write(true).create_new(true).mode(mode).open(&beside);
         let to = BufWriter::with_capacity(1 << 16, file.map_err(failed)?);
         let new = Self { to, beside, target: target.to_owned(), placed: false };
         // A umask may have taken bits away.
-        new.to.get_ref().set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
+        new.to.get_ref().set_permissions(Permissions::from_mode(mode)).map_err(failed)?;
         Ok(new)
     }
 

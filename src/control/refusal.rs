@@ -1,8 +1,10 @@
 //! The one error that a verb can end with. What words, code, hint and exit status it gets is `commands/failure.rs`.
 
 use std::io;
+use std::time::Duration;
 
 use crate::artifacts;
+use crate::broker;
 use crate::flow;
 use crate::ids::{Hash, Owner};
 use crate::invalid::Invalid;
@@ -53,12 +55,27 @@ pub enum Error {
     Artifacts(#[from] artifacts::Error),
     #[error(transparent)]
     Warehouse(#[from] warehouse::Error),
+    #[error(transparent)]
+    Broker(#[from] broker::Error),
     /// A file of the operator could not be read.
     #[error("{place}: {source}")]
     Io { place: String, source: io::Error },
     /// A file that was asked for could not be written.
     #[error("{place}: {source}")]
     NotWritten { place: String, source: io::Error },
+    /// Another replay into the same topic is under way.
+    #[error(
+        "a replay into {topic} is under way: {}, for {} s",
+        pid.map_or("just begun".to_owned(), |pid| format!("process {pid}")),
+        age.as_secs()
+    )]
+    ReplayRunning { topic: String, pid: Option<u32>, age: Duration },
+    /// What the topic holds is not what was written.
+    #[error("{topic} does not hold the log {log_hash}: {what}")]
+    ReadBackDiffers { topic: String, log_hash: Hash, what: String },
+    /// A task that writes has ended; it says itself why.
+    #[error("writing to a partition ended")]
+    LaneEnded,
     /// The same key was used with another body.
     #[error("the idempotency key {key:?} was used with another request")]
     IdempotencyConflict { key: String, body_hash: Hash, other_hash: Hash },
@@ -109,7 +126,8 @@ impl Error {
         let store = matches!(self, Self::Store(error) if error.is_away());
         let warehouse = matches!(self, Self::Warehouse(error) if error.is_away());
         let full = matches!(self, Self::NotWritten { source, .. } if is_full(source));
-        disk_full || store || warehouse || full
+        let broker = matches!(self, Self::Broker(error) if error.is_away());
+        disk_full || store || warehouse || broker || full
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::new_file::NewFile;
+use super::publish::{self, Publication, Published};
 use super::{Control, Error, inputs};
 use crate::ids::Hash;
 use crate::invalid::Invalid;
@@ -14,10 +15,12 @@ use crate::replay::{self, Applied, Arrivals, Log, Schedule, Wanted};
 
 pub use crate::replay::Speed;
 
+mod metrics;
+
 /// The topic that the fixture's drills read.
 pub const TOPIC: &str = "finaz-te-sim.fixture.replay.faults.normalized.v1";
 /// How a topic of ours is made.
-const PARTITIONS: u32 = 4;
+pub(super) const PARTITIONS: u32 = 4;
 /// Arrivals between two looks at whether to stop.
 const STEP: u64 = 4_096;
 
@@ -34,6 +37,13 @@ pub struct ReplayRequest {
     /// Where to write the schedule.
     pub faults_out: Option<PathBuf>,
     pub dry_run: bool,
+    /// Absent: [`TOPIC`].
+    pub topic: Option<String>,
+    /// Make the topic even if its name is close to another's.
+    pub create_topic: bool,
+    pub speed: Speed,
+    /// Where to write what a monitor wants to know, for Prometheus.
+    pub metrics_file: Option<PathBuf>,
 }
 
 /// Where the faults come from.
@@ -58,10 +68,19 @@ pub struct Replayed {
     pub log_hash: Hash,
     /// The file that holds the log.
     pub out: Option<PathBuf>,
+    pub topic: Option<String>,
+    pub topic_created: bool,
+    /// In a header of each record.
+    pub replay_id: Option<String>,
     pub published: u64,
+    /// Records of the same log that a replay which ended early had left in the topic.
     pub republished: u64,
+    /// Records that are there more than once because an acknowledgement was lost.
+    pub doubled: u64,
     /// Arrivals by partition, of those that have any.
     pub partitions: BTreeMap<u32, u64>,
+    /// How long publishing took, without the reading back.
+    pub publish_seconds: f64,
 }
 
 /// What one fault did.
@@ -83,17 +102,58 @@ impl From<Applied> for FaultView {
 }
 
 /// Replays a snapshot; `progress` is told the arrivals so far, and may end the work by unwinding.
+///
+/// # Panics
+/// Outside of a runtime.
 pub fn replay(
     control: &Control,
     request: &ReplayRequest,
     progress: &dyn Fn(u64),
 ) -> Result<Replayed, Error> {
+    let replayed = replay_once(control, request, progress);
+    if let Some(path) = &request.metrics_file {
+        let noted = metrics::write(path, &replayed);
+        if replayed.is_ok() {
+            noted?;
+        }
+    }
+    replayed
+}
+
+fn replay_once(
+    control: &Control,
+    request: &ReplayRequest,
+    progress: &dyn Fn(u64),
+) -> Result<Replayed, Error> {
+    let publishes = !request.dry_run && (request.out.is_none() || has_target(control, request));
+    if publishes {
+        publish::check(control, request.topic.as_deref().unwrap_or(TOPIC))?;
+    }
     let (snapshot, schedule) = plan(control, request)?;
     let log = log(control, &snapshot, &schedule, request.out.as_deref(), progress)?;
     inputs::keep_schedule(control.artifacts()?, &schedule)?;
     if let Some(path) = &request.faults_out {
         write_schedule(&schedule, path)?;
     }
+    let topic = request.topic.as_deref().unwrap_or(TOPIC);
+    let published = if publishes {
+        let publication = Publication {
+            topic,
+            create: request.create_topic,
+            speed: request.speed,
+            snapshot: &snapshot,
+            schedule: &schedule,
+            log_hash: log.hash,
+        };
+        Some(publish::publish(control, &publication, progress)?)
+    } else {
+        None
+    };
+    let topic = published.as_ref().map(|_| topic.to_owned());
+    let replay_id = published.as_ref().map(|published| published.replay_id.clone());
+    // Where the arrivals would lie in a topic as we make it.
+    let published = published
+        .unwrap_or_else(|| Published { partitions: log.partitions, ..Published::default() });
     Ok(Replayed {
         snapshot,
         schedule: schedule.hash,
@@ -104,10 +164,20 @@ pub fn replay(
         faults: log.faults.into_iter().map(FaultView::from).collect(),
         log_hash: log.hash,
         out: request.out.clone(),
-        published: 0,
-        republished: 0,
-        partitions: log.partitions,
+        topic,
+        topic_created: published.topic_created,
+        replay_id,
+        published: published.published,
+        republished: published.republished,
+        doubled: published.doubled,
+        partitions: published.partitions,
+        publish_seconds: published.seconds,
     })
+}
+
+/// Whether anything says where to publish to. A log that goes to a file needs nowhere else to go.
+fn has_target(control: &Control, request: &ReplayRequest) -> bool {
+    request.topic.is_some() || control.settings.brokers.is_some()
 }
 
 /// What is to be replayed, found and read.

@@ -28,6 +28,8 @@ pub struct Arrival<'a> {
     pub event: Option<&'a [u8]>,
     /// The type of the fault that made this arrival what it is.
     pub fault: Option<&'static str>,
+    /// The id of the event that a tombstone stands for, in no line of the log.
+    pub missing: Option<&'a str>,
     /// Wall-clock time that passes before it, in no line of the log.
     pub wait_ms: u64,
 }
@@ -183,6 +185,7 @@ impl<'a, R: BufRead> Arrivals<'a, R> {
             key: &popped.instrument,
             event: Some(&popped.event),
             fault: Some(self.schedule.faults[popped.fault].kind.name()),
+            missing: None,
             wait_ms: 0,
         }
     }
@@ -195,7 +198,7 @@ impl<'a, R: BufRead> Arrivals<'a, R> {
         if let Some(fault) = turn.fault.filter(|_| is_shaped || turn.wait_ms > 0) {
             self.shaped[fault].get_or_insert(number);
         }
-        let fault = turn.fault.filter(|_| is_shaped);
+        let fault = turn.fault.filter(|_| is_shaped).map(|fault| &self.schedule.faults[fault]);
         let next = Turn { copy: turn.copy + 1, wait_ms: 0, ..turn };
         self.current.turn = (turn.copy < turn.last).then_some(next);
         Arrival {
@@ -203,7 +206,8 @@ impl<'a, R: BufRead> Arrivals<'a, R> {
             arrival_ns: self.current.event_time,
             key: &self.current.instrument,
             event: (!turn.tombstone).then_some(&self.current.line),
-            fault: fault.map(|fault| self.schedule.faults[fault].kind.name()),
+            fault: fault.map(|fault| fault.kind.name()),
+            missing: fault.filter(|_| turn.tombstone).map(|fault| fault.event_id.as_str()),
             wait_ms: turn.wait_ms,
         }
     }
