@@ -23,8 +23,12 @@ use crate::invalid::Invalid;
 const CLIENT_ID: &str = "finaz";
 /// Of one attempt; a broker that is there answers in milliseconds.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Of the attempts that the writing client makes by itself.
+const ATTEMPTS_MAX: Duration = Duration::from_secs(3);
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+const NO_ANSWER: &str = "no answer within";
 
 /// How to reach the brokers.
 #[derive(Clone, Debug)]
@@ -146,13 +150,13 @@ impl Broker {
     }
 }
 
-/// The clients' own attempts end before ours do.
-pub(super) fn backoff(patience: Duration) -> BackoffConfig {
+/// The client's own attempts end before ours do: what it says then has a cause, a timeout of ours has none.
+fn backoff(patience: Duration) -> BackoffConfig {
     BackoffConfig {
         init_backoff: BACKOFF_MIN,
         max_backoff: BACKOFF_MAX,
         base: 2.0,
-        deadline: Some(patience),
+        deadline: Some(ATTEMPTS_MAX.min(patience)),
     }
 }
 
@@ -171,7 +175,7 @@ async fn attempt(place: &str, security: &AuthConfig, patience: Duration) -> Resu
         }
         Ok(Err(error)) => Err(Error::of(&error, place)),
         Err(_late) => {
-            let why = format!("no answer within {} s", most.as_secs_f64());
+            let why = format!("{NO_ANSWER} {} s", most.as_secs_f64());
             Err(Error::Away { place: place.to_owned(), why })
         }
     }
@@ -190,8 +194,9 @@ async fn diagnosed(error: Error, address: &Address, is_tls: bool, has_login: boo
         if !is_tls && probe::speaks_tls(broker).await {
             return Error::SpeaksTls { place };
         }
-        if is_tls && !has_login && probe::speaks_tls(broker).await {
-            // It answers, and hangs up on whoever does not say who they are.
+        // It shakes hands, and hangs up on whoever does not say who they are. Silence is not that.
+        let hung_up = matches!(&error, Error::Away { why, .. } if !why.contains(NO_ANSWER));
+        if is_tls && !has_login && hung_up && probe::speaks_tls(broker).await {
             return Error::WantsLogin { place };
         }
     }

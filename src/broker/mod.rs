@@ -16,4 +16,4 @@ pub use connect::{Broker, Login, Options, Tls};
 pub use error::Error;
 pub use read::{Got, Reader};
 pub use topic::{Topic, check_topic_name};
-pub use write::{Lane, Message};
+pub use write::{Batch, Lane};

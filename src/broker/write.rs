@@ -15,29 +15,90 @@ use super::{Broker, Error, Topic};
 /// does not turn the former off): a batch is smaller or larger.
 const SMALL_MAX: usize = 7 << 10;
 const LARGE_MIN: usize = 72 << 10;
-/// A broker takes up to 1 MiB by default.
-const BATCH_MAX: usize = 512 << 10;
+/// A broker takes up to 1 MiB by default, and the last record comes on top of this.
+const FULL: usize = 256 << 10;
 /// What a record costs besides its parts, about.
 const RECORD_OVERHEAD: usize = 24;
 /// Of one call; a broker that is there answers in milliseconds.
 const CALL_MAX: Duration = Duration::from_secs(8);
 
-/// A record to write.
-#[derive(Clone, Debug)]
-pub struct Message {
-    pub key: Vec<u8>,
-    /// `None` is a tombstone.
-    pub value: Option<Vec<u8>>,
-    pub headers: Vec<(&'static str, Vec<u8>)>,
+/// Records on their way to one partition, in one piece of memory.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    headers: Vec<(&'static str, usize)>,
 }
 
-impl Message {
+/// Where the parts of a record end in the batch's bytes and headers; they follow one another.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: usize,
+    /// `None` is a tombstone.
+    value: Option<usize>,
+    headers: usize,
+}
+
+impl Batch {
+    /// Adds a record; a value that is not there is a tombstone.
+    pub fn push(
+        &mut self,
+        key: &[u8],
+        value: Option<&[u8]>,
+        headers: impl IntoIterator<Item = (&'static str, impl AsRef<[u8]>)>,
+    ) {
+        self.bytes.extend_from_slice(key);
+        let key = self.bytes.len();
+        let value = value.map(|value| {
+            self.bytes.extend_from_slice(value);
+            self.bytes.len()
+        });
+        for (name, text) in headers {
+            self.bytes.extend_from_slice(text.as_ref());
+            self.headers.push((name, self.bytes.len()));
+        }
+        self.entries.push(Entry { key, value, headers: self.headers.len() });
+    }
+
+    /// Whether it is large enough to be sent as it is.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.size() >= FULL
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     fn size(&self) -> usize {
-        let headers = self.headers.iter().map(|(key, value)| key.len() + value.len() + 2);
-        RECORD_OVERHEAD
-            + self.key.len()
-            + self.value.as_ref().map_or(0, Vec::len)
-            + headers.sum::<usize>()
+        let names = self.headers.iter().map(|(name, _)| name.len());
+        // Most of them are alike, and this is asked for every record.
+        let name = names.take(2).sum::<usize>();
+        self.bytes.len() + self.entries.len() * (RECORD_OVERHEAD + name)
+    }
+
+    /// The records, as the client takes them. Retention deletes by a record's timestamp, so that is now;
+    /// the event's time is in the payload.
+    #[expect(clippy::disallowed_methods, reason = "the timestamp of a record is the wall clock's")]
+    fn records(&self) -> Vec<Record> {
+        let timestamp = SystemTime::now().into();
+        let (mut at, mut header) = (0, 0);
+        let mut take = |end: usize| {
+            let part = self.bytes[at..end].to_vec();
+            at = end;
+            part
+        };
+        let record = |entry: &Entry| Record {
+            key: Some(take(entry.key)),
+            value: entry.value.map(&mut take),
+            headers: self.headers[std::mem::replace(&mut header, entry.headers)..entry.headers]
+                .iter()
+                .map(|(name, end)| ((*name).to_owned(), take(*end)))
+                .collect::<BTreeMap<_, _>>(),
+            timestamp,
+        };
+        self.entries.iter().map(record).collect()
     }
 }
 
@@ -48,8 +109,6 @@ pub struct Lane {
     topic: String,
     partition: i32,
     client: Option<PartitionClient>,
-    pending: Vec<Message>,
-    bytes: usize,
     written: u64,
 }
 
@@ -62,8 +121,6 @@ impl Lane {
             topic: topic.name.clone(),
             partition: i32::try_from(partition).expect("the broker counts in i32"),
             client: None,
-            pending: Vec::new(),
-            bytes: 0,
             written: 0,
         }
     }
@@ -74,54 +131,36 @@ impl Lane {
         self.written
     }
 
-    /// Adds records, and writes what fills a batch.
+    /// Writes a batch; its records are acknowledged when this returns.
     ///
     /// # Errors
-    /// [`Error::Away`] when a batch was not acknowledged while patience lasted, and what the broker refuses.
-    pub async fn push(&mut self, messages: Vec<Message>) -> Result<(), Error> {
-        for message in messages {
-            let size = message.size();
-            if self.bytes + size > BATCH_MAX {
-                self.write_all().await?;
-            }
-            self.bytes += size;
-            self.pending.push(message);
+    /// [`Error::Away`] when it was not acknowledged while patience lasted, and what the broker refuses.
+    pub async fn write(&mut self, batch: &Batch) -> Result<(), Error> {
+        let mut records = batch.records();
+        let size = batch.size();
+        if size <= SMALL_MAX || size >= LARGE_MIN || records.len() < 2 {
+            return self.write_at_once(|| batch.records(), records).await;
+        }
+        // Pieces of about the same size, each below the stall.
+        let each = (records.len() * SMALL_MAX / size).max(1);
+        while !records.is_empty() {
+            let rest = records.split_off(each.min(records.len()));
+            let piece = std::mem::replace(&mut records, rest);
+            self.write_at_once(|| piece.clone(), piece.clone()).await?;
         }
         Ok(())
     }
 
-    /// Writes what was held back for a full batch.
-    ///
-    /// # Errors
-    /// As [`Lane::push`].
-    pub async fn flush(&mut self) -> Result<(), Error> {
-        if self.bytes > SMALL_MAX && self.bytes < LARGE_MIN {
-            let held = std::mem::take(&mut self.pending);
-            self.bytes = 0;
-            for message in held {
-                let size = message.size();
-                if self.bytes + size > SMALL_MAX {
-                    self.write_all().await?;
-                }
-                self.bytes += size;
-                self.pending.push(message);
-            }
-        }
-        self.write_all().await
-    }
-
-    /// Writes the pending records as one batch.
-    async fn write_all(&mut self) -> Result<(), Error> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        let messages = std::mem::take(&mut self.pending);
-        self.bytes = 0;
-        let count = messages.len() as u64;
+    /// Writes records in one request; `again` makes them once more.
+    async fn write_at_once(
+        &mut self,
+        again: impl Fn() -> Vec<Record>,
+        mut records: Vec<Record>,
+    ) -> Result<(), Error> {
+        let count = records.len() as u64;
         let end = Instant::now() + self.broker.patience;
-        let records = records(messages);
         loop {
-            let error = match self.attempt(records.clone(), end).await {
+            let error = match self.attempt(records, end).await {
                 Ok(()) => break,
                 Err(error) => error,
             };
@@ -131,6 +170,7 @@ impl Lane {
                 return Err(error);
             }
             tracing::warn!(%error, "a batch is sent again");
+            records = again();
         }
         self.written += count;
         Ok(())
@@ -195,19 +235,31 @@ fn of_writer(error: &rskafka::client::error::Error, place: String) -> Error {
     }
 }
 
-/// Retention deletes by the record's timestamp, so that is now; the event's time is in the payload.
-#[expect(clippy::disallowed_methods, reason = "the timestamp of a record is the wall clock's")]
-fn records(messages: Vec<Message>) -> Vec<Record> {
-    let timestamp = SystemTime::now().into();
-    let record = |message: Message| Record {
-        key: Some(message.key),
-        value: message.value,
-        headers: message
-            .headers
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value))
-            .collect::<BTreeMap<_, _>>(),
-        timestamp,
-    };
-    messages.into_iter().map(record).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_out_of_a_batch_as_they_went_in() {
+        let mut batch = Batch::default();
+        batch.push(b"a", Some(b"one"), [("n", "1"), ("m", "x")]);
+        batch.push(b"", None, [("n", "22")]);
+        batch.push(b"c", Some(b""), [] as [(&str, &str); 0]);
+        let records = batch.records();
+        let parts: Vec<_> = records
+            .iter()
+            .map(|record| (record.key.as_deref(), record.value.as_deref(), record.headers.len()))
+            .collect();
+        assert_eq!(
+            parts,
+            [
+                (Some(&b"a"[..]), Some(&b"one"[..]), 2),
+                (Some(&b""[..]), None, 1),
+                (Some(&b"c"[..]), Some(&b""[..]), 0),
+            ]
+        );
+        assert_eq!(records[0].headers["m"], b"x");
+        assert_eq!(records[1].headers["n"], b"22");
+        assert!(!batch.is_full() && !batch.is_empty());
+    }
 }

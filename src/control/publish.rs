@@ -11,10 +11,10 @@ use uuid::Uuid;
 
 use super::{Control, Error, brokers};
 use crate::artifacts::{Fields, Turn};
-use crate::broker::{Broker, Got, Lane, Message, Options, Reader, Topic, check_topic_name};
-use crate::canonical::Value;
+use crate::broker::{Batch, Broker, Got, Lane, Options, Reader, Topic, check_topic_name};
+use crate::canonical::{Value, write_i64};
 use crate::ids::Hash;
-use crate::invalid::{Invalid, nearest};
+use crate::invalid::Invalid;
 use crate::replay::{self, Arrival, Arrivals, Log, Schedule, Speed};
 
 /// Headers of a record. They are never identity: that is the event's own id.
@@ -23,9 +23,7 @@ const REPLAY: &str = "finaz-replay";
 /// Of the event that a tombstone stands for, which has no value to say it in.
 const EVENT: &str = "finaz-event";
 
-/// Records handed to a lane at once.
-const CHUNK: usize = 1_024;
-/// Chunks that wait for a lane.
+/// Batches that wait for a lane.
 const QUEUE: usize = 4;
 /// Arrivals between two looks at whether to stop; a wait is cut into as many looks a second.
 const STEP: u64 = 4_096;
@@ -129,17 +127,17 @@ async fn open(
     Ok((broker, topic, true))
 }
 
-/// The topic that was probably meant. Names that differ in their digits are meant to.
+/// The topic that was probably meant: within two letters, one in a short name. Names that differ in their
+/// digits are meant to.
 fn slip_of<'a>(name: &str, names: &'a [String]) -> Option<&'a str> {
     let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
     let own = digits(name);
-    nearest(
-        name,
-        names
-            .iter()
-            .map(String::as_str)
-            .filter(|other| digits(other) == own && other.len().abs_diff(name.len()) <= 2),
-    )
+    let most = if name.len() < 8 { 1 } else { 2 };
+    names.iter().map(String::as_str).find(|other| {
+        digits(other) == own
+            && other.len().abs_diff(name.len()) <= most
+            && strsim::damerau_levenshtein(name, other) <= most
+    })
 }
 
 fn mark(replay_id: &str, topic: &Topic, starts: &[(i64, i64)], log_hash: Hash) -> Fields {
@@ -193,45 +191,35 @@ async fn left_over(
     Ok(count)
 }
 
-/// Work for a lane.
-enum Work {
-    Push(Vec<Message>),
-    Flush,
-}
-
 /// A lane at work, and what is gathered for it.
 struct AtWork {
-    queue: mpsc::Sender<Work>,
+    queue: mpsc::Sender<Batch>,
     task: JoinHandle<Result<u64, Error>>,
-    chunk: Vec<Message>,
+    gathered: Batch,
 }
 
 impl AtWork {
-    fn send(&mut self, work: Work) -> Result<(), Error> {
-        self.queue.blocking_send(work).map_err(|_closed| Error::LaneEnded)
-    }
-
-    fn push(&mut self) -> Result<(), Error> {
-        let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK));
-        if chunk.is_empty() { Ok(()) } else { self.send(Work::Push(chunk)) }
+    /// Hands over what was gathered.
+    fn send(&mut self) -> Result<(), Error> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let batch = std::mem::take(&mut self.gathered);
+        self.queue.blocking_send(batch).map_err(|_closed| Error::LaneEnded)
     }
 }
 
 fn lanes(handle: &Handle, broker: &Broker, topic: &Topic) -> Vec<AtWork> {
     let lane = |partition| {
-        let (queue, mut works) = mpsc::channel(QUEUE);
+        let (queue, mut batches) = mpsc::channel::<Batch>(QUEUE);
         let mut lane = Lane::new(broker, topic, partition);
         let task = handle.spawn(async move {
-            while let Some(work) = works.recv().await {
-                match work {
-                    Work::Push(messages) => lane.push(messages).await?,
-                    Work::Flush => lane.flush().await?,
-                }
+            while let Some(batch) = batches.recv().await {
+                lane.write(&batch).await?;
             }
-            lane.flush().await?;
             Ok(lane.written())
         });
-        AtWork { queue, task, chunk: Vec::new() }
+        AtWork { queue, task, gathered: Batch::default() }
     };
     (0..topic.partitions).map(lane).collect()
 }
@@ -267,10 +255,7 @@ impl Sending<'_> {
         if due <= Instant::now() {
             return Ok(());
         }
-        for lane in &mut self.lanes {
-            lane.push()?;
-            lane.send(Work::Flush)?;
-        }
+        self.lanes.iter_mut().try_for_each(AtWork::send)?;
         loop {
             (self.progress)(number);
             let left = due.saturating_duration_since(Instant::now());
@@ -306,27 +291,23 @@ fn send(
         let partition = replay::partition(arrival.key.as_bytes(), count);
         let lane = usize::try_from(partition).expect("32 bits fit");
         let lane = &mut sending.lanes[lane];
-        lane.chunk.push(message(&arrival, replay_id));
-        if lane.chunk.len() >= CHUNK {
-            lane.push()?;
+        push(&mut lane.gathered, &arrival, replay_id);
+        if lane.gathered.is_full() {
+            lane.send()?;
         }
         if arrival.number % STEP == 0 {
             (sending.progress)(arrival.number);
         }
     }
-    sending.lanes.iter_mut().try_for_each(AtWork::push)
+    sending.lanes.iter_mut().try_for_each(AtWork::send)
 }
 
-fn message(arrival: &Arrival<'_>, replay_id: &str) -> Message {
-    let mut headers = vec![
-        (ARRIVAL, arrival.number.to_string().into_bytes()),
-        (REPLAY, replay_id.as_bytes().to_vec()),
-    ];
-    if let Some(event_id) = arrival.missing {
-        headers.push((EVENT, event_id.as_bytes().to_vec()));
-    }
-    let value = arrival.event.map(<[u8]>::to_vec);
-    Message { key: arrival.key.as_bytes().to_vec(), value, headers }
+fn push(batch: &mut Batch, arrival: &Arrival<'_>, replay_id: &str) {
+    let mut number = Vec::with_capacity(20);
+    write_i64(i64::try_from(arrival.number).expect("counted one by one"), &mut number);
+    let missing = arrival.missing.map(|event_id| (EVENT, event_id.as_bytes()));
+    let headers = [(ARRIVAL, &number[..]), (REPLAY, replay_id.as_bytes())];
+    batch.push(arrival.key.as_bytes(), arrival.event, headers.into_iter().chain(missing));
 }
 
 /// What reading back needs besides the log.
