@@ -78,7 +78,7 @@ enum Work {
     #[command(subcommand)]
     Refused(refused::RefusedCommand),
     Reconcile(reconcile::ReconcileArgs),
-    Replay(replay::ReplayArgs),
+    Replay(Box<replay::ReplayArgs>),
     #[command(subcommand)]
     Cas(cas::CasCommand),
     #[command(subcommand)]
@@ -142,7 +142,7 @@ async fn dispatch(cx: &mut Context<'_>, work: Work) -> Result<Exit, Failure> {
         Work::Outbox(command) => outbox::run(cx, command).await,
         Work::Refused(command) => refused::run(cx, command).await,
         Work::Reconcile(args) => reconcile::run(cx, args).await,
-        Work::Replay(args) => replay::run(cx, args).await,
+        Work::Replay(args) => replay::run(cx, *args).await,
         Work::Cas(command) => cas::run(cx, command).await,
         Work::Db(command) => db::run(cx, command).await,
         Work::Doctor(args) => doctor::run(cx, args).await,

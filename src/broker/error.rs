@@ -67,15 +67,13 @@ impl Error {
             let tls = ["certificate", "tls", "issuer"].iter().any(|word| says.contains(word));
             return if tls { Self::Untrusted { place, why } } else { Self::Login { place, why } };
         }
-        if let KrafkaError::Broker { code, .. } = error {
-            if matches!(
-                code,
-                ErrorCode::TopicAuthorizationFailed
-                    | ErrorCode::ClusterAuthorizationFailed
-                    | ErrorCode::GroupAuthorizationFailed
-            ) {
-                return Self::Denied { place, why };
-            }
+        let denied = [
+            ErrorCode::TopicAuthorizationFailed,
+            ErrorCode::ClusterAuthorizationFailed,
+            ErrorCode::GroupAuthorizationFailed,
+        ];
+        if matches!(error, KrafkaError::Broker { code, .. } if denied.contains(code)) {
+            return Self::Denied { place, why };
         }
         if error.is_retriable() || matches!(error, KrafkaError::Timeout { .. }) {
             return Self::Away { place, why };

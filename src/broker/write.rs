@@ -217,21 +217,32 @@ fn of_writer(error: &rskafka::client::error::Error, place: String) -> Error {
     use rskafka::client::error::Error as Writer;
     use rskafka::client::error::ProtocolError;
     let why = chain(error);
-    match error {
-        Writer::Connection(_) | Writer::Request(_) | Writer::RetryFailed(_) | Writer::Timeout => {
-            Error::Away { place, why }
-        }
-        Writer::ServerError { protocol_error, .. } => match protocol_error {
-            ProtocolError::TopicAuthorizationFailed | ProtocolError::ClusterAuthorizationFailed => {
-                Error::Denied { place, why }
-            }
+    let says = |matches: fn(&ProtocolError) -> bool| matches!(error, Writer::ServerError { protocol_error, .. } if matches(protocol_error));
+    let denied = says(|code| {
+        matches!(
+            code,
+            ProtocolError::TopicAuthorizationFailed | ProtocolError::ClusterAuthorizationFailed
+        )
+    });
+    let passes = says(|code| {
+        matches!(
+            code,
             ProtocolError::NotEnoughReplicas
-            | ProtocolError::NotEnoughReplicasAfterAppend
-            | ProtocolError::RequestTimedOut
-            | ProtocolError::KafkaStorageError => Error::Away { place, why },
-            _ => Error::Refused { place, why },
-        },
-        _ => Error::Refused { place, why },
+                | ProtocolError::NotEnoughReplicasAfterAppend
+                | ProtocolError::RequestTimedOut
+                | ProtocolError::KafkaStorageError
+        )
+    });
+    let lost = matches!(
+        error,
+        Writer::Connection(_) | Writer::Request(_) | Writer::RetryFailed(_) | Writer::Timeout
+    );
+    if denied {
+        Error::Denied { place, why }
+    } else if passes || lost {
+        Error::Away { place, why }
+    } else {
+        Error::Refused { place, why }
     }
 }
 

@@ -280,7 +280,7 @@ fn send(
     let count = u32::try_from(sending.lanes.len()).expect("partitions are counted in 32 bits");
     let mut first = None;
     let mut paused = std::time::Duration::ZERO;
-    while let Some(arrival) = arrivals.next()? {
+    while let Some(arrival) = arrivals.pull()? {
         let first = *first.get_or_insert(arrival.arrival_ns);
         paused += std::time::Duration::from_millis(arrival.wait_ms);
         let after = i128::from(arrival.arrival_ns) - i128::from(first);
@@ -295,7 +295,7 @@ fn send(
         if lane.gathered.is_full() {
             lane.send()?;
         }
-        if arrival.number % STEP == 0 {
+        if arrival.number.is_multiple_of(STEP) {
             (sending.progress)(arrival.number);
         }
     }
@@ -354,7 +354,7 @@ fn read_back(
     let body = control.artifacts()?.reader(publication.snapshot)?;
     let mut arrivals = Arrivals::new(body, &place, publication.schedule);
     let mut log = Log::new(io::sink());
-    while let Some(arrival) = arrivals.next()? {
+    while let Some(arrival) = arrivals.pull()? {
         let partition = replay::partition(arrival.key.as_bytes(), partitions);
         let got = loop {
             match reading.next(partition)? {
@@ -372,7 +372,7 @@ fn read_back(
         let key = got.key().and_then(|key| std::str::from_utf8(key).ok()).unwrap_or_default();
         let read = Arrival { key, event: got.value(), ..arrival };
         log.add(&read).expect("a sink takes every byte");
-        if arrival.number % STEP == 0 {
+        if arrival.number.is_multiple_of(STEP) {
             (reading.progress)(arrival.number);
         }
     }

@@ -241,14 +241,14 @@ fn log(
     let mut log = Log::new(sink);
     let mut counts = [0; PARTITIONS as usize];
     let done = loop {
-        match arrivals.next() {
+        match arrivals.pull() {
             Ok(Some(arrival)) => {
                 counts[replay::partition(arrival.key.as_bytes(), PARTITIONS) as usize] += 1;
                 if let Err(source) = log.add(&arrival) {
                     break Err(Error::NotWritten { place: shown(out), source });
                 }
                 whole.arrivals += 1;
-                if whole.arrivals % STEP == 0 {
+                if whole.arrivals.is_multiple_of(STEP) {
                     progress(whole.arrivals);
                 }
             }

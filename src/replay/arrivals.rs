@@ -152,7 +152,7 @@ impl<'a, R: BufRead> Arrivals<'a, R> {
     /// # Errors
     /// `SNAPSHOT_DAMAGED`, `SNAPSHOT_EMPTY`, `FAULTS_EVENT_UNKNOWN` (a fault names an event that is
     /// not there), `FAULTS_PARAMETER` (a time beyond what 64 bits hold); or reading fails.
-    pub fn next(&mut self) -> Result<Option<Arrival<'_>>, Error> {
+    pub fn pull(&mut self) -> Result<Option<Arrival<'_>>, Error> {
         while self.current.turn.is_none() && !self.ended {
             self.read()?;
         }

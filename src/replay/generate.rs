@@ -58,7 +58,7 @@ pub fn generate<R: BufRead, E: From<Error>>(
     let none = Schedule::of(snapshot, 0, &[]).map_err(Error::from)?;
     let mut arrivals = Arrivals::new(body()?, &place, &none);
     let mut events = 0;
-    while arrivals.next()?.is_some() {
+    while arrivals.pull()?.is_some() {
         events += 1;
     }
     if wanted.faults > events || wanted.faults > FAULTS_MAX as u64 {
@@ -70,7 +70,7 @@ pub fn generate<R: BufRead, E: From<Error>>(
     let chosen = choose(&mut draw, events, wanted.faults);
     let mut faults = Vec::with_capacity(chosen.len());
     let mut arrivals = Arrivals::new(body()?, &place, &none);
-    while let Some(arrival) = arrivals.next()? {
+    while let Some(arrival) = arrivals.pull()? {
         let Some(turn) = chosen.get(&arrival.number) else { continue };
         let event = arrival.event.expect("without a fault there is no tombstone");
         let value =

@@ -19,6 +19,7 @@ fn the_fixture_gives_23_arrivals_and_the_frozen_hash() {
     let (log, hash, applied) = log(&body(), &fixture()).unwrap();
     let frozen = include_str!("../../../fixtures/fixture.log_hash");
     assert_eq!(hash.to_string(), frozen.trim());
+    assert_eq!(hash, Hash::of(log.as_bytes()));
     assert_eq!(log.lines().count(), 23);
     let types: Vec<&str> = applied.iter().map(|applied| applied.kind).collect();
     assert_eq!(
@@ -76,7 +77,7 @@ fn faults_of_the_wall_clock_leave_the_log_alone() {
     assert_eq!(log(&body, &none).unwrap().1, log(&body, &waits).unwrap().1);
     let mut arrivals = Arrivals::new(&body[..], "s", &waits);
     let mut waited = Vec::new();
-    while let Some(arrival) = arrivals.next().unwrap() {
+    while let Some(arrival) = arrivals.pull().unwrap() {
         waited.extend((arrival.wait_ms > 0).then_some((arrival.number, arrival.wait_ms)));
     }
     assert_eq!(waited, [(4, 5), (18, 7)]);

@@ -49,7 +49,10 @@ fn every_type_comes_and_none_changes_what_the_flow_computes() {
         match fault.kind {
             Kind::Gap | Kind::Revision { .. } => assert!(!is_read, "{fault:?}"),
             Kind::Delay { delay_ms } => assert!(!is_read || delay_ms <= 2_000, "{fault:?}"),
-            _ => {}
+            Kind::Duplicate
+            | Kind::Pause { .. }
+            | Kind::Burst { .. }
+            | Kind::SourceFailure { .. } => {}
         }
     }
     assert_eq!(types.len(), 7, "{types:?}");

@@ -46,12 +46,11 @@ fn long(count: u64, instruments: u64) -> Vec<u8> {
 fn log(body: &[u8], schedule: &Schedule) -> Result<(String, Hash, Vec<Applied>), Error> {
     let mut arrivals = Arrivals::new(body, "s", schedule);
     let mut log = Log::new(Vec::new());
-    while let Some(arrival) = arrivals.next()? {
+    while let Some(arrival) = arrivals.pull()? {
         log.add(&arrival).unwrap();
     }
     let applied = arrivals.applied();
     let (hash, text) = log.finish().unwrap();
-    assert_eq!(hash, Hash::of(&text));
     Ok((String::from_utf8(text).unwrap(), hash, applied))
 }
 
