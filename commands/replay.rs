@@ -22,10 +22,10 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FAULTS", required_unless_present = "generate")]
     faults: Option<String>,
     /// Draw a schedule of this many faults from the seed instead
-    #[arg(long, value_name = "N", conflicts_with = "faults")]
+    #[arg(long, value_name = "N", conflicts_with = "faults", allow_negative_numbers = true)]
     generate: Option<u64>,
     /// Seed, in place of the schedule's
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     seed: Option<u64>,
     /// Draw no fault that would change what this flow computes
     #[arg(long, value_name = "FLOW", requires = "generate")]

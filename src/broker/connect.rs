@@ -87,26 +87,50 @@ struct WriterOptions {
     login: Option<Login>,
 }
 
+/// What the options come to.
+struct Way {
+    address: Address,
+    place: String,
+    /// For the client that reads, and for the one that writes.
+    security: AuthConfig,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+impl Options {
+    /// Whether they make sense; reaches for nothing but the file of authorities.
+    ///
+    /// # Errors
+    /// `BROKERS_INVALID`, `PLAINTEXT_REFUSED`, `BROKER_CA`.
+    pub fn check(&self) -> Result<(), Invalid> {
+        self.way().map(drop)
+    }
+
+    fn way(&self) -> Result<Way, Invalid> {
+        let address = Address::parse(&self.brokers)?;
+        let is_tls = match self.tls {
+            Tls::On => true,
+            Tls::Off => false,
+            Tls::Auto => !address.loopback || self.login.is_some(),
+        };
+        if !is_tls && !address.loopback && !self.allow_plaintext {
+            let hint = "set --broker-tls on, or --allow-plaintext if the network is yours alone";
+            let message = "a connection without TLS to another machine";
+            return Err(Invalid::new("PLAINTEXT_REFUSED", "--broker-tls", message, hint));
+        }
+        let security = security(is_tls, self)?;
+        let tls = if is_tls { Some(Arc::new(client_config(self)?)) } else { None };
+        Ok(Way { place: address.text(), address, security, tls })
+    }
+}
+
 impl Broker {
     /// Connects, trying again until patience ends. What waiting cannot heal ends it at once.
     ///
     /// # Errors
     /// Each [`Error`] says who has to do what.
     pub async fn connect(options: &Options) -> Result<Self, Error> {
-        let address = Address::parse(&options.brokers)?;
-        let place = address.text();
-        let is_tls = match options.tls {
-            Tls::On => true,
-            Tls::Off => false,
-            Tls::Auto => !address.loopback || options.login.is_some(),
-        };
-        if !is_tls && !address.loopback && !options.allow_plaintext {
-            let hint = "set --broker-tls on, or --allow-plaintext if the network is yours alone";
-            let message = "a connection without TLS to another machine";
-            return Err(Invalid::new("PLAINTEXT_REFUSED", "--broker-tls", message, hint).into());
-        }
-        let security = security(is_tls, options)?;
-        let tls = if is_tls { Some(Arc::new(client_config(options)?)) } else { None };
+        let Way { address, place, security, tls } = options.way()?;
+        let is_tls = tls.is_some();
         let end = Instant::now() + options.patience;
         let mut wait = BACKOFF_MIN;
         let kafka = loop {

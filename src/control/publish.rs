@@ -56,7 +56,7 @@ pub(super) struct Published {
 /// Refuses what cannot be published to, before any work is done.
 pub(super) fn check(control: &Control, topic: &str) -> Result<(), Error> {
     check_topic_name(topic)?;
-    brokers::options(control).map(drop)
+    Ok(brokers::options(control)?.check()?)
 }
 
 /// Publishes a log that is known to be sound, and reads it back.

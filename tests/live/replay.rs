@@ -25,12 +25,24 @@ struct Place {
     folder: TempDir,
     brokers: String,
     topic: String,
+    /// The broker serves others, and stays: the topics that the test has made go.
+    shared: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.shared {
+            self.delete_topics();
+        }
+    }
 }
 
 impl Place {
     #[track_caller]
     fn new() -> Option<Self> {
-        Some(Self::at(&setting("FINAZ_BROKERS")?))
+        let mut place = Self::at(&setting("FINAZ_BROKERS")?);
+        place.shared = true;
+        Some(place)
     }
 
     #[track_caller]
@@ -39,6 +51,7 @@ impl Place {
             folder: TempDir::new().expect("a temporary folder"),
             brokers: brokers.to_owned(),
             topic: format!("finaz-test-replay-{}", Uuid::new_v4().simple()),
+            shared: false,
         };
         let file = repository("fixtures/fixture.snapshot.01.jsonl");
         place.finaz(&["snapshot", "import", &file, "--name", "fixture.snapshot.01"]).exits(0);
@@ -125,6 +138,22 @@ impl Place {
             }
             records
         })
+    }
+
+    /// Those of the test: its own, and the one a slip of the pen was told to make.
+    fn delete_topics(&self) {
+        let Ok(runtime) = Runtime::new() else { return };
+        runtime.block_on(async {
+            let Ok(kafka) = Kafka::builder(&self.brokers).connect().await else { return };
+            let names = [self.topic.clone(), self.slip()];
+            // A topic that was never made cannot go.
+            let _gone = kafka.admin().delete_topics(names, Default::default()).await;
+        });
+    }
+
+    /// The name of the topic, with a slip of the pen.
+    fn slip(&self) -> String {
+        self.topic.replacen("replay", "repaly", 1)
     }
 
     fn topic_exists(&self, topic: &str) -> bool {
@@ -283,7 +312,7 @@ fn many_arrivals_come_back_as_they_were_written() {
 fn a_slip_of_the_pen_makes_no_topic() {
     let Some(place) = Place::new() else { return };
     place.replay(&[]).exits(0);
-    let slip = place.topic.replacen("replay", "repaly", 1);
+    let slip = place.slip();
     let args = ["replay", "--faults", "fixture.faults.01", "--topic", &slip];
     let error = place.finaz(&args).refuses(2, "TOPIC_UNKNOWN");
     assert!(error["hint"].as_str().is_some_and(|hint| hint.contains(&place.topic)), "{error}");
