@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use finaz::config::scrub;
-use finaz::control::{ArtifactsError, Error, StoreError, WarehouseError};
+use finaz::control::{ArtifactsError, BrokerError, Error, StoreError, WarehouseError};
 use finaz::invalid::Invalid;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -84,6 +84,7 @@ impl From<Error> for Failure {
     #[expect(clippy::too_many_lines, reason = "a table: an error, its code and its words")]
     fn from(error: Error) -> Self {
         let said = error.to_string();
+        let is_away = error.is_away();
         match error {
             Error::Invalid(invalid) => invalid.into(),
             Error::Unset { code, hint, .. } => Self::new(2, code, said, hint),
@@ -94,6 +95,23 @@ impl From<Error> for Failure {
                 let hint = "name a readable file";
                 Self::new(2, "FILE_UNREADABLE", said, hint).with(json!({"place": place}))
             }
+            Error::NotWritten { place, .. } => {
+                let (exit, code) = if is_away { (75, "DISK_FULL") } else { (2, "FILE_UNWRITABLE") };
+                let hint = "name a file in a folder that is there and yours";
+                Self::new(exit, code, said, hint).with(json!({"place": place}))
+            }
+            Error::Broker(error) => error.into(),
+            Error::ReplayRunning { topic, pid, age } => {
+                let hint = "wait for it, or end that process";
+                let more = json!({"topic": topic, "pid": pid, "age_seconds": age.as_secs_f64()});
+                Self::new(1, "REPLAY_RUNNING", said, hint).with(more)
+            }
+            Error::ReadBackDiffers { topic, log_hash, .. } => {
+                let hint = "run it again: the whole log is published anew";
+                let more = json!({"topic": topic, "log_hash": log_hash});
+                Self::new(1, "REPLAY_READ_BACK", said, hint).with(more)
+            }
+            Error::LaneEnded => Self::internal(&said),
             Error::Panicked { .. } => Self::internal(&said),
             Error::IdempotencyConflict { key, body_hash, other_hash } => {
                 let hint = "use another key for another request, or repeat the first one";
@@ -281,6 +299,27 @@ impl From<ArtifactsError> for Failure {
                 Self::new(1, "ARTIFACTS_IO", said, hint).with(json!({"place": place}))
             }
         }
+    }
+}
+
+impl From<BrokerError> for Failure {
+    fn from(error: BrokerError) -> Self {
+        let (exit, hint) = match &error {
+            BrokerError::Invalid(invalid) => return invalid.clone().into(),
+            BrokerError::Away { .. } => (75, "start the broker, or correct FINAZ_BROKERS"),
+            BrokerError::Login { .. } => {
+                (2, "correct --broker-user, the password file or --broker-sasl")
+            }
+            BrokerError::Untrusted { .. } => (2, "give its authority by --tls-ca FILE"),
+            BrokerError::SpeaksTls { .. } => (2, "set --broker-tls on"),
+            BrokerError::SpeaksPlaintext { .. } => {
+                (2, "name its TLS port, or set --broker-tls off")
+            }
+            BrokerError::WantsLogin { .. } => (2, "give --broker-user and --broker-password-file"),
+            BrokerError::Denied { .. } => (1, "let the broker's administrator grant it"),
+            BrokerError::Refused { .. } => (1, "see the broker's log"),
+        };
+        Self::new(exit, error.code(), error.to_string(), hint)
     }
 }
 

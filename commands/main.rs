@@ -17,6 +17,7 @@ mod outbox;
 mod page;
 mod reconcile;
 mod refused;
+mod replay;
 mod run_once;
 mod runs;
 mod snapshot;
@@ -77,6 +78,7 @@ enum Work {
     #[command(subcommand)]
     Refused(refused::RefusedCommand),
     Reconcile(reconcile::ReconcileArgs),
+    Replay(Box<replay::ReplayArgs>),
     #[command(subcommand)]
     Cas(cas::CasCommand),
     #[command(subcommand)]
@@ -140,6 +142,7 @@ async fn dispatch(cx: &mut Context<'_>, work: Work) -> Result<Exit, Failure> {
         Work::Outbox(command) => outbox::run(cx, command).await,
         Work::Refused(command) => refused::run(cx, command).await,
         Work::Reconcile(args) => reconcile::run(cx, args).await,
+        Work::Replay(args) => replay::run(cx, *args).await,
         Work::Cas(command) => cas::run(cx, command).await,
         Work::Db(command) => db::run(cx, command).await,
         Work::Doctor(args) => doctor::run(cx, args).await,

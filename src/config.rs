@@ -56,6 +56,8 @@ const OWNER_BYTES_MAX: usize = 200;
 const LOG_FORMATS: &[&str] = &["text", "json"];
 const LOG_LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
 const WAREHOUSES: &[&str] = &["auto", "none"];
+const BROKER_TLS: &[&str] = &["auto", "on", "off"];
+const BROKER_SASL: &[&str] = &["plain", "scram-sha-256", "scram-sha-512"];
 
 pub const SETTINGS: &[Setting] = &[
     row("json", None, "Output", None, "Print one JSON document instead of text"),
@@ -83,6 +85,28 @@ pub const SETTINGS: &[Setting] = &[
         "Read the password of PostgreSQL from this file",
     ),
     row("brokers", Some("HOST:PORT,.."), "Connection", None, "Kafka or Redpanda brokers"),
+    row(
+        "broker_tls",
+        Some("auto|on|off"),
+        "Connection",
+        Some("auto"),
+        "Speak TLS to the brokers; auto: unless all are on this machine and no user is given",
+    ),
+    row("broker_user", Some("NAME"), "Connection", None, "User to log in to the brokers as"),
+    row(
+        "broker_password_file",
+        Some("FILE"),
+        "Connection",
+        None,
+        "Read the password of that user from this file",
+    ),
+    row(
+        "broker_sasl",
+        Some("MECHANISM"),
+        "Connection",
+        Some("scram-sha-512"),
+        "Log in by plain, scram-sha-256 or scram-sha-512",
+    ),
     row(
         "clickhouse_url",
         Some("URL"),
@@ -173,6 +197,12 @@ pub struct Settings {
     pub log_level: Option<String>,
     pub pg_url: Option<Secret>,
     pub brokers: Option<String>,
+    /// One of `auto`, `on`, `off`.
+    pub broker_tls: &'static str,
+    pub broker_user: Option<String>,
+    pub broker_password: Option<Secret>,
+    /// One of `plain`, `scram-sha-256`, `scram-sha-512`.
+    pub broker_sasl: &'static str,
     pub clickhouse_url: Option<Secret>,
     /// Results stay in the artifact store alone.
     pub warehouse_none: bool,

@@ -3,6 +3,7 @@
 //! Read the modules in this order; each may use only those above it (`tests/tidy.rs` holds it).
 
 pub mod artifacts;
+pub mod broker;
 pub mod canonical;
 pub mod config;
 pub mod control;
@@ -10,7 +11,9 @@ pub mod export;
 pub mod flow;
 pub mod ids;
 pub mod invalid;
+pub mod manifest;
 pub mod nodes;
+pub mod replay;
 pub mod rules;
 pub mod snapshot;
 pub mod store;

@@ -12,13 +12,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("ids", &[]),
     ("invalid", &[]),
     ("canonical", &["ids", "invalid"]),
+    ("manifest", &["canonical", "invalid"]),
     ("nodes", &["canonical", "invalid"]),
     ("rules", &["canonical", "ids", "invalid"]),
     // the machine it runs on
     ("config", &["invalid"]),
     ("artifacts", &["canonical", "ids", "invalid"]),
     // what is computed
-    ("flow", &["canonical", "ids", "invalid", "nodes"]),
+    ("flow", &["canonical", "ids", "invalid", "manifest", "nodes"]),
+    ("replay", &["canonical", "flow", "ids", "invalid", "manifest"]),
     ("snapshot", &["artifacts", "canonical", "ids", "invalid"]),
     ("export", &["canonical", "flow", "ids", "invalid"]),
     ("stream", &["canonical", "flow", "ids", "invalid", "nodes"]),
@@ -26,11 +28,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // the services: never each other
     ("store", &["config", "ids", "invalid", "rules"]),
     ("warehouse", &["config", "flow", "ids", "invalid"]),
+    ("broker", &["invalid"]),
     // the one that puts them together
     (
         "control",
         &[
             "artifacts",
+            "broker",
             "canonical",
             "config",
             "export",
@@ -39,6 +43,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "invalid",
             "journal",
             "nodes",
+            "replay",
             "rules",
             "snapshot",
             "store",
@@ -57,6 +62,8 @@ const HOME: &[(&str, &[&str])] = &[
     ("deadpool_postgres::", &["src/store"]),
     ("tokio_postgres_rustls::", &["src/store"]),
     ("clickhouse::", &["src/warehouse"]),
+    ("krafka::", &["src/broker"]),
+    ("rskafka::", &["src/broker"]),
     ("url::", &["src/warehouse"]),
     ("hyper_util::", &["src/warehouse"]),
     ("hyper_rustls::", &["src/warehouse"]),
@@ -65,7 +72,7 @@ const HOME: &[(&str, &[&str])] = &[
     ("flate2::", &["src/snapshot"]),
     ("chrono_tz::", &["src/snapshot"]),
     ("rustix::", &["src/artifacts"]),
-    ("ring::digest", &["src/ids.rs", "src/artifacts", "src/snapshot"]),
+    ("ring::digest", &["src/ids.rs", "src/artifacts", "src/replay", "src/snapshot"]),
     ("clap::", &["commands"]),
     ("clap_complete::", &["commands/completions.rs"]),
     ("clap_mangen::", &["commands/man.rs"]),

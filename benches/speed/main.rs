@@ -17,6 +17,7 @@ mod import;
 mod latency;
 mod nodes;
 mod recovery;
+mod replay;
 mod servers;
 mod stage;
 mod start;
@@ -27,7 +28,7 @@ use servers::Servers;
 
 /// What can be asked for, in the order in which it is measured.
 const NAMES: &[&str] =
-    &["start", "nodes", "import", "admit", "control", "full", "latency", "recovery"];
+    &["start", "nodes", "import", "replay", "admit", "control", "full", "latency", "recovery"];
 
 fn main() {
     let wanted: Vec<String> =
@@ -58,6 +59,9 @@ async fn measure(chosen: &dyn Fn(&str) -> bool, table: &mut Table) {
     }
     if chosen("import") {
         import::run(&servers, table);
+    }
+    if chosen("replay") {
+        replay::run(&servers, table).await;
     }
     if chosen("admit") {
         admit::run(&servers, table).await;

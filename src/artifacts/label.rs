@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Artifacts, Error, check_name, name, record};
@@ -14,13 +15,18 @@ use crate::ids::Hash;
 pub enum Kind {
     Snapshot,
     Flow,
+    Faults,
 }
 
 impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Snapshot, Self::Flow, Self::Faults];
+
     fn folder(self) -> &'static str {
         match self {
             Self::Snapshot => "labels/snapshot",
             Self::Flow => "labels/flow",
+            Self::Faults => "labels/faults",
         }
     }
 }
@@ -71,6 +77,8 @@ impl Artifacts {
             fields.insert("golden".to_owned(), Value::Text(golden.to_string()));
         }
         let folder = self.label_folder(kind);
+        // A store may be older than a kind.
+        self.disk.folder(&folder)?;
         let tmp = self.record(fields)?;
         // A link gives the name to one of two who ask at once; the other sees what it lost to.
         if !self.disk.link(&tmp, &path)? {
@@ -95,17 +103,29 @@ impl Artifacts {
     /// # Errors
     /// A damaged label, named, or what the system said.
     pub fn labels(&self, kind: Kind) -> Result<Vec<(String, Label)>, Error> {
-        let folder = self.label_folder(kind);
         let mut labels = Vec::new();
-        for entry in fs::read_dir(&folder).map_err(|e| Error::io(&folder, e))? {
-            let entry = entry.map_err(|e| Error::io(&folder, e))?;
-            labels.extend(self.read_label(&entry.path())?);
+        for path in self.label_files(kind)? {
+            labels.extend(self.read_label(&path)?);
         }
         labels.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(labels)
     }
 
-    pub(super) fn label_folder(&self, kind: Kind) -> PathBuf {
+    /// The files of a kind; a store that is older than the kind has none.
+    pub(super) fn label_files(&self, kind: Kind) -> Result<Vec<PathBuf>, Error> {
+        let folder = self.label_folder(kind);
+        let entries = match fs::read_dir(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(|e| Error::io(&folder, e))?,
+        };
+        let path = |entry: io::Result<fs::DirEntry>| match entry {
+            Ok(entry) => Ok(entry.path()),
+            Err(e) => Err(Error::io(&folder, e)),
+        };
+        entries.map(path).collect()
+    }
+
+    fn label_folder(&self, kind: Kind) -> PathBuf {
         self.root.join(kind.folder())
     }
 

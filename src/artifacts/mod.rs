@@ -5,8 +5,9 @@
 //! <root>/cas/sha256/ab/cd…          one blob a file ("loose")
 //! <root>/cas/packs/<hash>.pack      many small blobs in one file (`pack`)
 //! <root>/cas/lock                   shared by who places a blob, held alone by `gc` as it removes
-//! <root>/labels/{snapshot,flow}/…   a name for a blob (`label`)
+//! <root>/labels/{snapshot,flow,faults}/…   a name for a blob (`label`)
 //! <root>/fences/…                   the highest fence handed out for a lease (`fence`)
+//! <root>/replay/…                   who is at it, and what an early end has left (`turn`)
 //! <root>/tmp/                       what is being written
 //! ```
 //! The write order is: temporary file, write, fsync, rename, fsync of the folder; only then is a
@@ -29,6 +30,7 @@ mod packs;
 mod record;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod verify;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -44,6 +46,8 @@ pub use error::Error;
 pub use gc::GcReport;
 pub use label::{Kind, Label};
 pub use name::check_name;
+pub use record::Fields;
+pub use turn::{Taken, Turn};
 pub use verify::{Damage, VerifyReport};
 
 #[cfg(test)]
@@ -98,7 +102,9 @@ impl Artifacts {
 
     /// All folders at once: a later write then syncs its own folder only.
     fn create(&self, layout: &Path) -> Result<(), Error> {
-        for folder in ["tmp", "cas/packs", "labels/snapshot", "labels/flow", "fences"] {
+        for folder in
+            ["tmp", "cas/packs", "labels/snapshot", "labels/flow", "labels/faults", "fences"]
+        {
             self.disk.folder(&self.root.join(folder))?;
         }
         for first in 0..=u8::MAX {

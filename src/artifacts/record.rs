@@ -12,7 +12,8 @@ use super::error::Error;
 use crate::canonical::{Value, parse};
 use crate::ids::Hash;
 
-pub(super) type Fields = BTreeMap<String, Value>;
+/// The fields of a record.
+pub type Fields = BTreeMap<String, Value>;
 
 /// Reads the record at `path`; `None` where there is none.
 pub(super) fn read(path: &Path) -> Result<Option<Fields>, Error> {

@@ -160,10 +160,8 @@ impl Artifacts {
     }
 
     fn verify_labels(&self, report: &mut VerifyReport) -> Result<(), Error> {
-        for kind in [Kind::Snapshot, Kind::Flow] {
-            let folder = self.label_folder(kind);
-            for entry in fs::read_dir(&folder).map_err(|e| Error::io(&folder, e))? {
-                let path = entry.map_err(|e| Error::io(&folder, e))?.path();
+        for kind in Kind::ALL {
+            for path in self.label_files(kind)? {
                 match self.read_label(&path) {
                     Ok(None) => continue,
                     Ok(Some((_, label))) => match self.contains(&label.hash) {

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{
-    BATCH_MAX, LEASE_TTL_SEC_MAX, LEASE_TTL_SEC_MIN, LOG_FORMATS, LOG_LEVELS, OWNER_BYTES_MAX,
-    SERVICE_TIMEOUT_SEC_MAX, SETTINGS, Secret, Settings, WAREHOUSES, WORKER_POLL_SEC_MAX,
-    WORKER_POLL_SEC_MIN, environment, file, flag, variable,
+    BATCH_MAX, BROKER_SASL, BROKER_TLS, LEASE_TTL_SEC_MAX, LEASE_TTL_SEC_MIN, LOG_FORMATS,
+    LOG_LEVELS, OWNER_BYTES_MAX, SERVICE_TIMEOUT_SEC_MAX, SETTINGS, Secret, Settings, WAREHOUSES,
+    WORKER_POLL_SEC_MAX, WORKER_POLL_SEC_MIN, environment, file, flag, variable,
 };
 use crate::invalid::{Invalid, nearest};
 
@@ -94,6 +94,10 @@ impl Given {
             log_level: self.log_level()?,
             pg_url: self.url("pg_url", &["postgres://", "postgresql://"], warnings)?,
             brokers: self.text("brokers").map(str::to_owned),
+            broker_tls: self.choice("broker_tls", BROKER_TLS)?,
+            broker_user: self.text("broker_user").map(str::to_owned),
+            broker_password: self.password("broker_password_file", warnings)?,
+            broker_sasl: self.choice("broker_sasl", BROKER_SASL)?,
             clickhouse_url: self.url("clickhouse_url", &["http://", "https://"], warnings)?,
             warehouse_none: self.choice("warehouse", WAREHOUSES)? == "none",
             tls_ca: self.text("tls_ca").map(PathBuf::from),
@@ -214,16 +218,21 @@ impl Given {
                 format!("it starts with {}", schemes.join(" or ")),
             ));
         }
-        let password_key = key.replace("url", "password_file");
-        let Some(path) = self.text(&password_key).map(PathBuf::from) else {
-            return Ok(Some(Secret::new(url)));
-        };
+        let password = self.password(&key.replace("url", "password_file"), warnings)?;
+        Ok(Some(password.map_or_else(
+            || Secret::new(url),
+            |password| Secret::new(with_password(url, password.expose())),
+        )))
+    }
+
+    /// What a file of a password holds, if one is named.
+    fn password(&self, key: &str, warnings: &mut Vec<String>) -> Result<Option<Secret>, Invalid> {
+        let Some(path) = self.text(key).map(PathBuf::from) else { return Ok(None) };
         let (text, open_to_others) = file::read_text(&path)?;
         if open_to_others {
             warnings.push(readable_by_others(&path));
         }
-        let password = text.trim_end_matches(['\n', '\r']);
-        Ok(Some(Secret::new(with_password(url, password))))
+        Ok(Some(Secret::new(text.trim_end_matches(['\n', '\r']))))
     }
 }
 

@@ -30,7 +30,7 @@ pub async fn gc(
         // Before the labels are read: a blob that a run names later is younger than `min_age`.
         keep.extend(control.ready_store().await?.named_blobs().await?);
     }
-    for kind in [Kind::Snapshot, Kind::Flow] {
+    for kind in Kind::ALL {
         keep.extend(artifacts.labels(kind)?.iter().map(|(_, label)| label.hash));
     }
     Ok(artifacts.gc(&keep, min_age, dry_run)?)

@@ -12,10 +12,13 @@ use crate::canonical::{self, Value};
 use crate::flow::Flow;
 use crate::ids::Hash;
 use crate::invalid::{Invalid, nearest};
+use crate::replay::Schedule;
 use crate::snapshot::{self, ImportOptions};
 
 /// Bytes of a flow manifest; a real one has a few hundred.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a fault schedule.
+const SCHEDULE_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of the first event of a snapshot, read to see that a hash names one.
 const EVENT_BYTES_MAX: u64 = 1 << 20;
 /// References remembered in one call; a set of requests names few and repeats them.
@@ -114,27 +117,64 @@ pub(super) fn look_at_flow(control: &Control, text: &str) -> Result<(Flow, bool)
 
 /// Reads a flow manifest; touches nothing else.
 pub(super) fn read_flow(path: &Path) -> Result<Flow, Error> {
+    let (place, bytes) = read_manifest(path, "FLOW_UNREADABLE", MANIFEST_BYTES_MAX)?;
+    Ok(Flow::parse(&bytes, &place)?)
+}
+
+/// The bytes of a manifest, and what to call it.
+fn read_manifest(path: &Path, code: &'static str, most: u64) -> Result<(String, Vec<u8>), Error> {
     let place = path.display().to_string();
-    let unreadable = |message: String| {
-        Invalid::new("FLOW_UNREADABLE", &place, message, "name a manifest, YAML or JSON")
-    };
+    let unreadable =
+        |message: String| Invalid::new(code, &place, message, "name a manifest, YAML or JSON");
     let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
     let mut bytes = Vec::new();
-    file.take(MANIFEST_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| unreadable(error.to_string()))?;
-    if bytes.len() as u64 > MANIFEST_BYTES_MAX {
-        return Err(Error::Invalid(unreadable("over 1 MiB".to_owned())));
+    file.take(most + 1).read_to_end(&mut bytes).map_err(|error| unreadable(error.to_string()))?;
+    if bytes.len() as u64 > most {
+        return Err(Error::Invalid(unreadable(format!("over {} MiB", most >> 20))));
     }
-    Ok(Flow::parse(&bytes, &place)?)
+    Ok((place, bytes))
+}
+
+/// A fault schedule by its reference; changes nothing.
+pub(super) fn find_schedule(control: &Control, text: &str) -> Result<Schedule, Error> {
+    let (artifacts, hash) = match reference(text) {
+        Reference::File(path) => {
+            let most = SCHEDULE_BYTES_MAX;
+            let (place, bytes) = read_manifest(path, "FAULTS_UNREADABLE", most)?;
+            return Ok(Schedule::parse(&bytes, &place)?);
+        }
+        Reference::Hash(hash) => (holding(control, Kind::Faults, &hash)?, hash),
+        Reference::Name(name) => {
+            let (artifacts, label) = labelled(control, Kind::Faults, name)?;
+            (artifacts, label.hash)
+        }
+    };
+    Ok(Schedule::parse(&artifacts.get(&hash)?, text)?)
+}
+
+/// Keeps a schedule in the artifact store, under its name if it has one and that is free.
+pub(super) fn keep_schedule(artifacts: &Artifacts, schedule: &Schedule) -> Result<(), Error> {
+    artifacts.put(&schedule.canonical)?;
+    let Some(name) = &schedule.name else { return Ok(()) };
+    keep_name(artifacts, Kind::Faults, name, schedule.hash, None)
 }
 
 fn keep_flow(artifacts: &Artifacts, flow: &Flow) -> Result<(), Error> {
     artifacts.put(&flow.canonical)?;
-    let label = Label { hash: flow.hash, golden: flow.golden };
-    match artifacts.set_label(Kind::Flow, &flow.name, &label, false) {
+    keep_name(artifacts, Kind::Flow, &flow.name, flow.hash, flow.golden)
+}
+
+/// Gives a name that is free; one that is taken stays with what has it.
+fn keep_name(
+    artifacts: &Artifacts,
+    kind: Kind,
+    name: &str,
+    hash: Hash,
+    golden: Option<Hash>,
+) -> Result<(), Error> {
+    match artifacts.set_label(kind, name, &Label { hash, golden }, false) {
         Err(artifacts::Error::LabelTaken { name, held, .. }) => {
-            tracing::warn!("the name {name} stays with {held}; this flow is {}", flow.hash);
+            tracing::warn!("the name {name} stays with {held}; what was given now is {hash}");
             Ok(())
         }
         other => Ok(other?),
@@ -239,10 +279,16 @@ fn unknown(kind: Kind, text: &str, meant: Option<&str>) -> Error {
     let (code, what) = match kind {
         Kind::Flow => ("FLOW_UNKNOWN", "flow"),
         Kind::Snapshot => ("SNAPSHOT_UNKNOWN", "snapshot"),
+        Kind::Faults => ("FAULTS_UNKNOWN", "fault schedule"),
     };
-    let hint = match meant {
-        Some(meant) => format!("did you mean `{meant}`?"),
-        None => format!("see `finaz {what} list`; a file has a `/` or ends like one"),
+    let hint = match (meant, kind) {
+        (Some(meant), _) => format!("did you mean `{meant}`?"),
+        (None, Kind::Faults) => {
+            "name a manifest: a file has a `/` or ends in .yaml or .json".to_owned()
+        }
+        (None, Kind::Flow | Kind::Snapshot) => {
+            format!("see `finaz {what} list`; a file has a `/` or ends like one")
+        }
     };
     Error::Invalid(Invalid::new(
         code,

@@ -2,6 +2,7 @@
 
 pub mod admit;
 mod batch;
+mod brokers;
 pub mod cas;
 pub mod db;
 pub mod doctor;
@@ -12,8 +13,11 @@ pub mod flows;
 mod heart;
 mod inputs;
 pub mod leases;
+mod new_file;
+mod publish;
 pub mod reconcile;
 mod refusal;
+pub mod replay;
 pub mod run_once;
 pub mod runs;
 pub mod snapshots;
@@ -22,6 +26,7 @@ pub mod worker;
 use std::sync::{Arc, OnceLock};
 
 pub use crate::artifacts::Error as ArtifactsError;
+pub use crate::broker::Error as BrokerError;
 pub use crate::store::Error as StoreError;
 pub use crate::warehouse::Error as WarehouseError;
 pub use refusal::Error;

@@ -1,11 +1,14 @@
 //! The one error that a verb can end with. What words, code, hint and exit status it gets is `commands/failure.rs`.
 
 use std::io;
+use std::time::Duration;
 
 use crate::artifacts;
+use crate::broker;
 use crate::flow;
 use crate::ids::{Hash, Owner};
 use crate::invalid::Invalid;
+use crate::replay;
 use crate::snapshot;
 use crate::store;
 use crate::warehouse;
@@ -15,6 +18,15 @@ impl From<flow::Error> for Error {
         match error {
             flow::Error::Invalid(invalid) => Self::Invalid(invalid),
             flow::Error::Io { place, source } => Self::Io { place, source },
+        }
+    }
+}
+
+impl From<replay::Error> for Error {
+    fn from(error: replay::Error) -> Self {
+        match error {
+            replay::Error::Invalid(invalid) => Self::Invalid(invalid),
+            replay::Error::Io { place, source } => Self::Io { place, source },
         }
     }
 }
@@ -43,9 +55,27 @@ pub enum Error {
     Artifacts(#[from] artifacts::Error),
     #[error(transparent)]
     Warehouse(#[from] warehouse::Error),
+    #[error(transparent)]
+    Broker(#[from] broker::Error),
     /// A file of the operator could not be read.
     #[error("{place}: {source}")]
     Io { place: String, source: io::Error },
+    /// A file that was asked for could not be written.
+    #[error("{place}: {source}")]
+    NotWritten { place: String, source: io::Error },
+    /// Another replay into the same topic is under way.
+    #[error(
+        "a replay into {topic} is under way: {}, for {} s",
+        pid.map_or("just begun".to_owned(), |pid| format!("process {pid}")),
+        age.as_secs()
+    )]
+    ReplayRunning { topic: String, pid: Option<u32>, age: Duration },
+    /// What the topic holds is not what was written.
+    #[error("{topic} does not hold the log {log_hash}: {what}")]
+    ReadBackDiffers { topic: String, log_hash: Hash, what: String },
+    /// A task that writes has ended; it says itself why.
+    #[error("writing to a partition ended")]
+    LaneEnded,
     /// The same key was used with another body.
     #[error("the idempotency key {key:?} was used with another request")]
     IdempotencyConflict { key: String, body_hash: Hash, other_hash: Hash },
@@ -95,6 +125,13 @@ impl Error {
         let disk_full = matches!(self, Self::Artifacts(artifacts::Error::DiskFull { .. }));
         let store = matches!(self, Self::Store(error) if error.is_away());
         let warehouse = matches!(self, Self::Warehouse(error) if error.is_away());
-        disk_full || store || warehouse
+        let full = matches!(self, Self::NotWritten { source, .. } if is_full(source));
+        let broker = matches!(self, Self::Broker(error) if error.is_away());
+        disk_full || store || warehouse || broker || full
     }
+}
+
+/// No room on a disk.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

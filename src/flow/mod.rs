@@ -5,20 +5,18 @@
 //! hashes what came out. Everything here is pure: the same bytes in, the same bytes out.
 
 mod batch;
-mod document;
 mod duration;
 mod manifest;
 mod plan;
 mod project;
 mod read;
-mod scan;
-mod suggest;
+pub mod scan;
 #[cfg(test)]
 mod tests;
-mod yaml;
 
 use crate::ids::Hash;
 use crate::invalid::Invalid;
+use crate::manifest::Document;
 
 pub use batch::{FeatureBatch, Series, Times, compute};
 pub use plan::{Input, NodeSpec};
@@ -55,6 +53,6 @@ impl Flow {
     /// # Errors
     /// A `FLOW_…` code, the place as `file:line:column`.
     pub fn parse(bytes: &[u8], place: &str) -> Result<Self, Invalid> {
-        manifest::read(&document::Document::read(bytes, place)?)
+        manifest::read(&Document::read(bytes, place, &manifest::FLOW)?)
     }
 }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufRead, Read as _};
 
 use super::scan::{self, Cell, Head};
-use super::suggest::{self, shown};
 use super::{Flow, Input};
 use crate::canonical::{self, Value};
 use crate::invalid::Invalid;
+use crate::manifest::{self, shown};
 
 /// No event is longer: the import takes no line of this size.
 const LINE_BYTES_MAX: u64 = 4 << 20;
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
         let mut names: Vec<&str> = known.map(|columns| columns.name.as_str()).collect();
         names.extend(self.others.iter().map(String::as_str));
         names.sort_unstable();
-        let hint = suggest::hint(name, names.iter().copied(), "instruments of the snapshot");
+        let hint = manifest::hint(name, names.iter().copied(), "instruments of the snapshot");
         let flow = shown(&self.flow.name);
         let message = format!("it has no instrument {}, which the flow {flow} names", shown(name));
         Invalid::new("INSTRUMENT_UNKNOWN", self.place, message, hint)
@@ -233,7 +233,7 @@ impl<'a> Reader<'a> {
         };
         let ids = self.flow.nodes.iter().map(|node| node.id.as_str());
         let names = fields.into_iter().chain(ids).filter(|name| *name != field);
-        let hint = suggest::hint(field, names, "fields and nodes");
+        let hint = manifest::hint(field, names, "fields and nodes");
         let field_input = Input::Field(field.to_owned());
         let node = self.flow.nodes.iter().find(|node| node.input == field_input);
         let node = node.map_or(String::new(), |node| format!(", the input of {}", shown(&node.id)));

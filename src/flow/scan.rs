@@ -9,7 +9,7 @@ use crate::invalid::Invalid;
 
 /// What a line says about one of the fields that a flow reads.
 #[derive(Clone, Debug)]
-pub(super) enum Cell {
+pub enum Cell {
     Absent,
     /// The bytes of a scalar, not looked at yet: most lines may be of other instruments.
     Raw(Range<usize>),
@@ -19,12 +19,14 @@ pub(super) enum Cell {
     Other(&'static str),
 }
 
-/// What orders an event, and whose it is.
+/// What orders an event, whose it is, and which it is.
 #[derive(Debug)]
-pub(super) struct Head<'l> {
-    pub(super) event_time: i64,
-    pub(super) instrument: Cow<'l, str>,
-    pub(super) seq: u64,
+pub struct Head<'l> {
+    pub event_time: i64,
+    pub instrument: Cow<'l, str>,
+    pub seq: u64,
+    /// A flow does not ask for it.
+    pub event_id: Option<Cow<'l, str>>,
 }
 
 impl Cell {
@@ -52,8 +54,8 @@ impl Cell {
 /// Reads one line without its end. `fields` are those a flow reads, `cells` as many.
 ///
 /// # Errors
-/// The line is no event in FINAZ_JSON_V1.
-pub(super) fn event<'l>(
+/// `SNAPSHOT_DAMAGED`: the line is no event in FINAZ_JSON_V1.
+pub fn event<'l>(
     line: &'l [u8],
     fields: &[String],
     cells: &mut [Cell],
@@ -68,7 +70,7 @@ pub(super) fn event<'l>(
 }
 
 fn quick<'l>(line: &'l [u8], fields: &[String], cells: &mut [Cell]) -> Option<Head<'l>> {
-    let (mut event_time, mut instrument, mut seq) = (None, None, None);
+    let (mut event_time, mut instrument, mut seq, mut event_id) = (None, None, None, None);
     let mut last_key: &[u8] = b"";
     let mut at = 0;
     loop {
@@ -89,6 +91,7 @@ fn quick<'l>(line: &'l [u8], fields: &[String], cells: &mut [Cell]) -> Option<He
             b"event_time" => event_time = Some(whole(&line[from..end])?),
             b"seq" => seq = Some(u64::try_from(whole(&line[from..end])?).ok()?),
             b"instrument" if line[from] == b'"' => instrument = Some(from + 1..end - 1),
+            b"event_id" if line[from] == b'"' => event_id = Some(from + 1..end - 1),
             _ => {}
         }
         if let Some(index) = fields.iter().position(|field| field.as_bytes() == key) {
@@ -99,8 +102,12 @@ fn quick<'l>(line: &'l [u8], fields: &[String], cells: &mut [Cell]) -> Option<He
             break;
         }
     }
-    let instrument = std::str::from_utf8(&line[instrument?]).ok()?;
-    let head = Head { event_time: event_time?, instrument: instrument.into(), seq: seq? };
+    let instrument = std::str::from_utf8(&line[instrument?]).ok()?.into();
+    let event_id = match event_id {
+        Some(range) => Some(std::str::from_utf8(&line[range]).ok()?.into()),
+        None => None,
+    };
+    let head = Head { event_time: event_time?, instrument, seq: seq?, event_id };
     (at + 1 == line.len()).then_some(head)
 }
 
@@ -199,7 +206,11 @@ fn strict(
     for (cell, field) in cells.iter_mut().zip(fields) {
         *cell = map.get(field).map_or(Cell::Absent, of_value);
     }
-    Ok(Head { event_time: *event_time, instrument: instrument.clone().into(), seq })
+    let event_id = match map.get("event_id") {
+        Some(Value::Text(id)) => Some(id.clone().into()),
+        _ => None,
+    };
+    Ok(Head { event_time: *event_time, instrument: instrument.clone().into(), seq, event_id })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a column is floats; a count above 2^53 is rounded")]
@@ -233,7 +244,7 @@ mod tests {
             let mut strictly = vec![Cell::Absent; 2];
             let same = strict(line.as_bytes(), &fields, &mut strictly, ("t", 1)).expect(line);
             assert_eq!((head.event_time, head.seq), (same.event_time, same.seq));
-            assert_eq!(head.instrument, same.instrument);
+            assert_eq!((head.instrument, head.event_id), (same.instrument, same.event_id));
             for (a, b) in quickly.iter().zip(&strictly) {
                 let number = |cell: &Cell| cell.number(line.as_bytes()).map(f64::to_bits);
                 assert_eq!(number(a), number(b), "{line}");

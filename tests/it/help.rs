@@ -58,6 +58,7 @@ fn every_command_of_the_surface_is_there() {
         "outbox list",
         "reconcile",
         "refused list",
+        "replay",
         "run-once",
         "runs cancel",
         "runs export",

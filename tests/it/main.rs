@@ -5,6 +5,7 @@ mod exits;
 mod help;
 mod offline;
 mod readme;
+mod replay;
 mod settings;
 mod terminal;
 

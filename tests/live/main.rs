@@ -17,6 +17,7 @@ mod process;
 mod proxy;
 mod queue;
 mod reconcile;
+mod replay;
 mod servers;
 mod stack;
 mod stage;

@@ -1,50 +1,60 @@
 //! A manifest as written: its value, and where in the file each part of it is.
 
-use super::yaml;
+use super::{Dialect, yaml};
 use crate::canonical::{self, Step, Value};
 use crate::invalid::Invalid;
 
-/// A flow of a thousand nodes is below a tenth of this.
-const BYTES_MAX: usize = 1 << 20;
-
-/// A manifest that could be read; whether it is a flow is not known yet.
+/// A manifest that could be read; whether it is one of its kind is not known yet.
 #[derive(Debug)]
-pub(super) struct Document<'a> {
-    pub(super) value: Value,
+pub struct Document<'a> {
+    pub value: Value,
+    pub(super) dialect: &'static Dialect,
     text: &'a str,
     place: &'a str,
     is_json: bool,
 }
 
 impl<'a> Document<'a> {
-    pub(super) fn read(bytes: &'a [u8], place: &'a str) -> Result<Self, Invalid> {
-        if bytes.len() > BYTES_MAX {
-            let message = format!("{} bytes; a flow has {BYTES_MAX} at most", bytes.len());
-            let hint = "is this the right file? A snapshot goes to `finaz snapshot import`";
-            return Err(Invalid::new("FLOW_TOO_LARGE", place, message, hint));
+    /// Reads YAML or JSON. `place` is the file's name, or another name for errors; a name that ends
+    /// in `.json` is read as JSON, `.yaml` and `.yml` as YAML, any other as JSON if it starts with `{`.
+    ///
+    /// # Errors
+    /// A code of the dialect, the place as `file:line:column`.
+    pub fn read(
+        bytes: &'a [u8],
+        place: &'a str,
+        dialect: &'static Dialect,
+    ) -> Result<Self, Invalid> {
+        let codes = &dialect.codes;
+        if bytes.len() > dialect.bytes_max {
+            let (noun, most) = (dialect.noun, dialect.bytes_max);
+            let message = format!("{} bytes; a {noun} has {most} at most", bytes.len());
+            return Err(Invalid::new(codes.too_large, place, message, dialect.too_large_hint));
         }
         let is_json = is_json(bytes, place);
         if is_json {
-            let value = canonical::parse(bytes, place).map_err(as_flow)?;
+            let value =
+                canonical::parse(bytes, place).map_err(|error| in_dialect(error, dialect))?;
             let text = std::str::from_utf8(bytes).expect("JSON that parsed is UTF-8");
-            return Ok(Self { value, text, place, is_json });
+            return Ok(Self { value, dialect, text, place, is_json });
         }
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let before = &bytes[..error.valid_up_to()];
             let line = before.split(|&byte| byte == b'\n').count();
             let hint = "save the file as UTF-8";
-            Invalid::new("FLOW_SYNTAX", format!("{place}:{line}:1"), "this is not UTF-8", hint)
+            Invalid::new(codes.syntax, format!("{place}:{line}:1"), "this is not UTF-8", hint)
         })?;
-        let value = yaml::parse(text).map_err(|problem| {
+        let value = yaml::parse(text, dialect).map_err(|problem| {
             let (line, column) = problem.at;
             let place = format!("{place}:{line}:{column}");
             Invalid::new(problem.code, place, problem.message, problem.hint)
         })?;
-        Ok(Self { value, text, place, is_json })
+        Ok(Self { value, dialect, text, place, is_json })
     }
 
     /// An error at the place that `path` leads to.
-    pub(super) fn invalid(
+    #[must_use]
+    pub fn invalid(
         &self,
         path: &[Step<'_>],
         code: &'static str,
@@ -75,13 +85,14 @@ fn is_json(bytes: &[u8], place: &str) -> bool {
         .starts_with(b"{")
 }
 
-/// An error of the JSON reader under the codes of flows.
-fn as_flow(error: Invalid) -> Invalid {
+/// An error of the JSON reader under the codes of the dialect.
+fn in_dialect(error: Invalid, dialect: &Dialect) -> Invalid {
+    let codes = &dialect.codes;
     let code = match error.code {
-        "JSON_DUPLICATE_KEY" => "FLOW_DUPLICATE_KEY",
-        "JSON_BOM" => "FLOW_BOM",
-        "JSON_DEPTH" => "FLOW_TOO_COMPLEX",
-        _ => "FLOW_SYNTAX",
+        "JSON_DUPLICATE_KEY" => codes.duplicate_key,
+        "JSON_BOM" => codes.bom,
+        "JSON_DEPTH" => codes.too_complex,
+        _ => codes.syntax,
     };
     Invalid { code, ..error }
 }

@@ -11,12 +11,11 @@ use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 
-use super::suggest::shown;
+use super::{Dialect, shown};
 use crate::canonical::{Step, Value};
 
-/// Far above any flow that a person or a program writes: values, and bytes of all texts together.
-const VALUES_MAX: usize = 100_000;
-const TEXT_BYTES_MAX: usize = 4 << 20;
+/// How many times the bytes of the largest manifest its texts may have together, by way of aliases.
+const EXPANSION_MAX: usize = 4;
 /// Open brackets, columns of indentation, directives.
 const SLOW_MAX: usize = 500;
 
@@ -26,13 +25,13 @@ pub(super) struct Problem {
     pub(super) code: &'static str,
     pub(super) at: (u64, u64),
     pub(super) message: String,
-    pub(super) hint: &'static str,
+    pub(super) hint: String,
 }
 
 /// Reads the one document of `text`.
-pub(super) fn parse(text: &str) -> Result<Value, Problem> {
-    refuse_slow(text)?;
-    let reading = Reading::default();
+pub(super) fn parse(text: &str, dialect: &'static Dialect) -> Result<Value, Problem> {
+    refuse_slow(text, dialect)?;
+    let reading = Reading::new(dialect);
     let result = Node(&reading).deserialize(serde_yaml_ng::Deserializer::from_str(text));
     let error = match result {
         Ok(value) => return Ok(value),
@@ -40,22 +39,24 @@ pub(super) fn parse(text: &str) -> Result<Value, Problem> {
     };
     let at = place(&error);
     if let Some((code, message, hint)) = reading.failure.take() {
-        return Err(Problem { code, at, message, hint });
+        return Err(Problem { code, at, message, hint: hint.to_owned() });
     }
     let full = error.to_string();
     // The place is told apart from the message.
     let message = full.split(" at line ").next().unwrap_or(&full).to_owned();
     let (code, hint) = if full.contains("repetition limit") || full.contains("recursion limit") {
-        ("FLOW_TOO_COMPLEX", "write the values out, without aliases of aliases")
+        let hint = "write the values out, without aliases of aliases";
+        (dialect.codes.too_complex, hint.to_owned())
     } else {
-        ("FLOW_SYNTAX", "see the fixture's manifest for the form of a flow")
+        let hint = format!("see the fixture's manifest for the form of a {}", dialect.noun);
+        (dialect.codes.syntax, hint)
     };
     Err(Problem { code, at, message, hint })
 }
 
 /// Refuses what libyaml takes quadratic time over, before it sees it: deep nesting (minutes for a
-/// megabyte of `[`) and many directives. No flow comes near, whatever is in its texts and comments.
-fn refuse_slow(text: &str) -> Result<(), Problem> {
+/// megabyte of `[`) and many directives. No manifest comes near, whatever is in its texts and comments.
+fn refuse_slow(text: &str, dialect: &Dialect) -> Result<(), Problem> {
     let (mut open, mut deepest, mut directives) = (0_usize, 0_usize, 0_usize);
     for (line, number) in text.lines().zip(1..) {
         directives += usize::from(line.starts_with('%'));
@@ -69,9 +70,10 @@ fn refuse_slow(text: &str) -> Result<(), Problem> {
         }
         let indent = line.bytes().take_while(|byte| b" \t-?:".contains(byte)).count();
         if deepest > SLOW_MAX || indent > SLOW_MAX || directives > SLOW_MAX {
-            let message = "nested too deep for a flow".to_owned();
-            let hint = "flatten the document";
-            return Err(Problem { code: "FLOW_TOO_COMPLEX", at: (number, 1), message, hint });
+            let message = format!("nested too deep for a {}", dialect.noun);
+            let hint = "flatten the document".to_owned();
+            let code = dialect.codes.too_complex;
+            return Err(Problem { code, at: (number, 1), message, hint });
         }
     }
     Ok(())
@@ -91,14 +93,19 @@ fn place(error: &serde_yaml_ng::Error) -> (u64, u64) {
 }
 
 /// What is counted while reading, and why it was given up.
-#[derive(Default)]
 struct Reading {
+    dialect: &'static Dialect,
     values: Cell<usize>,
     text_bytes: Cell<usize>,
     failure: RefCell<Option<(&'static str, String, &'static str)>>,
 }
 
 impl Reading {
+    fn new(dialect: &'static Dialect) -> Self {
+        let (values, text_bytes) = (Cell::default(), Cell::default());
+        Self { dialect, values, text_bytes, failure: RefCell::default() }
+    }
+
     fn fail<E: serde::de::Error>(
         &self,
         code: &'static str,
@@ -112,9 +119,11 @@ impl Reading {
     fn count<E: serde::de::Error>(&self, text: &str) -> Result<(), E> {
         self.values.set(self.values.get() + 1);
         self.text_bytes.set(self.text_bytes.get() + text.len());
-        if self.values.get() > VALUES_MAX || self.text_bytes.get() > TEXT_BYTES_MAX {
+        let text_bytes_max = EXPANSION_MAX * self.dialect.bytes_max;
+        if self.values.get() > self.dialect.values_max || self.text_bytes.get() > text_bytes_max {
             let hint = "write the values out, without aliases of aliases";
-            return Err(self.fail("FLOW_TOO_COMPLEX", "this expands to too many values", hint));
+            let code = self.dialect.codes.too_complex;
+            return Err(self.fail(code, "this expands to too many values", hint));
         }
         Ok(())
     }
@@ -161,12 +170,12 @@ impl<'de> Visitor<'de> for Node<'_> {
 
     fn visit_i128<E: serde::de::Error>(self, x: i128) -> Result<Value, E> {
         let message = format!("{x} does not fit 64 bits");
-        Err(self.0.fail("FLOW_SYNTAX", &message, "use a smaller number"))
+        Err(self.0.fail(self.0.dialect.codes.syntax, &message, "use a smaller number"))
     }
 
     fn visit_u128<E: serde::de::Error>(self, x: u128) -> Result<Value, E> {
         let message = format!("{x} does not fit 64 bits");
-        Err(self.0.fail("FLOW_SYNTAX", &message, "use a smaller number"))
+        Err(self.0.fail(self.0.dialect.codes.syntax, &message, "use a smaller number"))
     }
 
     fn visit_f64<E: serde::de::Error>(self, x: f64) -> Result<Value, E> {
@@ -174,7 +183,7 @@ impl<'de> Visitor<'de> for Node<'_> {
             return Ok(Value::Float(x));
         }
         let hint = "write a number that a 64-bit float can hold";
-        Err(self.0.fail("FLOW_SYNTAX", "NaN and infinities are no values", hint))
+        Err(self.0.fail(self.0.dialect.codes.syntax, "NaN and infinities are no values", hint))
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
@@ -223,7 +232,11 @@ impl Visitor<'_> for Key<'_> {
         self.0.count(key)?;
         if self.1.contains_key(key) {
             let message = format!("the key {} is here twice", shown(key));
-            return Err(self.0.fail("FLOW_DUPLICATE_KEY", &message, "keep one of the two"));
+            return Err(self.0.fail(
+                self.0.dialect.codes.duplicate_key,
+                &message,
+                "keep one of the two",
+            ));
         }
         Ok(key.to_owned())
     }

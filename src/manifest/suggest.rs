@@ -1,10 +1,7 @@
 //! Did you mean …? And how to show a name that may be hostile.
 
 /// The candidate that `name` is most likely a slip of.
-pub(super) fn nearest<'a>(
-    name: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     /// A longer name is no slip of a name of ours, and the distance costs the product of lengths.
     const LENGTH_MAX: usize = 100;
     if name.len() > LENGTH_MAX {
@@ -25,7 +22,8 @@ pub(super) fn nearest<'a>(
 }
 
 /// `did you mean `x`?`, or what there is.
-pub(super) fn hint<'a>(
+#[must_use]
+pub fn hint<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str> + Clone,
     what: &str,
@@ -45,7 +43,8 @@ pub(super) fn hint<'a>(
 }
 
 /// `text` in quotes with escapes, cut to what fits a line of a terminal.
-pub(super) fn shown(text: &str) -> String {
+#[must_use]
+pub fn shown(text: &str) -> String {
     const CHARS_MAX: usize = 60;
     let mut chars = text.chars();
     let head: String = chars.by_ref().take(CHARS_MAX).collect();
