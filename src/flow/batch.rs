@@ -71,6 +71,15 @@ pub fn compute(
     Ok(FeatureBatch::assemble(flow.hash, snapshot, &nodes, parts))
 }
 
+/// A batch of values that were computed elsewhere: for each instrument, in the flow's order, its times and a column
+/// for each node. `source` names what they were computed from.
+#[must_use]
+pub fn gather(flow: &Flow, source: Hash, columns: Vec<(Times, Vec<Vec<f64>>)>) -> FeatureBatch {
+    let nodes: Vec<&str> = flow.nodes.iter().map(|node| node.id.as_str()).collect();
+    let parts = columns.into_iter().map(|(times, values)| Part { times, values }).collect();
+    FeatureBatch::assemble(flow.hash, source, &nodes, parts)
+}
+
 /// One instrument of a batch: its times, and a column for each node.
 pub(super) struct Part {
     pub(super) times: Times,

@@ -14,12 +14,13 @@ pub mod scan;
 #[cfg(test)]
 mod tests;
 
+use crate::canonical::Value;
 use crate::ids::Hash;
 use crate::invalid::Invalid;
 use crate::manifest::Document;
 
-pub use batch::{FeatureBatch, Series, Times, compute};
-pub use plan::{Input, NodeSpec};
+pub use batch::{FeatureBatch, Series, Times, compute, gather};
+pub use plan::{Input, InstrumentState, NodeSpec};
 pub use project::{Error, InstrumentColumns, Projection, project};
 
 /// A manifest of kind `Flow` that was found good.
@@ -54,5 +55,33 @@ impl Flow {
     /// A `FLOW_…` code, the place as `file:line:column`.
     pub fn parse(bytes: &[u8], place: &str) -> Result<Self, Invalid> {
         manifest::read(&Document::read(bytes, place, &manifest::FLOW)?)
+    }
+
+    /// The fields of an event that the nodes read, sorted.
+    #[must_use]
+    pub fn fields(&self) -> &[String] {
+        &self.plan.fields
+    }
+
+    /// The nodes for one instrument, which have seen nothing.
+    #[must_use]
+    pub fn start(&self) -> InstrumentState {
+        InstrumentState::new(&self.nodes)
+    }
+
+    /// The nodes as [`InstrumentState::state`] left them.
+    ///
+    /// # Errors
+    /// `NODE_STATE` for what this flow's nodes cannot have given.
+    pub fn resume(&self, state: &Value) -> Result<InstrumentState, Invalid> {
+        let mut nodes = self.start();
+        nodes.restore(state)?;
+        Ok(nodes)
+    }
+
+    /// Sends one event through the nodes: a value for each of [`Flow::fields`], NaN for null; gives one for each node.
+    #[must_use]
+    pub fn push(&self, nodes: &mut InstrumentState, fields: &[f64]) -> Vec<f64> {
+        nodes.push(&self.plan, fields)
     }
 }

@@ -1,5 +1,7 @@
 //! The order in which the nodes of a flow run, and the state of one instrument.
 
+use crate::canonical::Value;
+use crate::invalid::Invalid;
 use crate::nodes::{self, Node};
 
 /// One node of a flow.
@@ -95,7 +97,7 @@ impl NodeSpec {
 
 /// The nodes of a flow over one instrument, each with its state, in the flow's order.
 #[derive(Debug)]
-pub(super) struct InstrumentState {
+pub struct InstrumentState {
     nodes: Vec<Box<dyn Node>>,
 }
 
@@ -120,5 +122,37 @@ impl InstrumentState {
             outputs[step.node] = output;
         }
         outputs
+    }
+
+    /// Takes in one event: a value for each of the plan's fields, NaN for null; gives one for each node.
+    pub(super) fn push(&mut self, plan: &Plan, fields: &[f64]) -> Vec<f64> {
+        let mut values = vec![f64::NAN; self.nodes.len()];
+        for step in &plan.steps {
+            let x = match step.source {
+                Source::Field(field) => fields[field],
+                Source::Node(node) => values[node],
+            };
+            values[step.node] = self.nodes[step.node].push(x);
+        }
+        values
+    }
+
+    /// All that the nodes remember.
+    #[must_use]
+    pub fn state(&self) -> Value {
+        Value::List(self.nodes.iter().map(|node| node.state()).collect())
+    }
+
+    /// Takes up what [`InstrumentState::state`] gave.
+    pub(super) fn restore(&mut self, state: &Value) -> Result<(), Invalid> {
+        let states = match state {
+            Value::List(states) if states.len() == self.nodes.len() => states,
+            _ => {
+                let hint = "restore a state of the same flow";
+                let message = "not the states of this flow's nodes";
+                return Err(Invalid::new("NODE_STATE", "nodes", message, hint));
+            }
+        };
+        self.nodes.iter_mut().zip(states).try_for_each(|(node, state)| node.restore(state))
     }
 }

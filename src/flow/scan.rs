@@ -30,8 +30,11 @@ pub struct Head<'l> {
 }
 
 impl Cell {
-    /// The number, NaN for null or a field that is not there; else what it is instead, in words.
-    pub(super) fn number(&self, line: &[u8]) -> Result<f64, &'static str> {
+    /// The number, NaN for null or a field that is not there.
+    ///
+    /// # Errors
+    /// What it is instead, in words.
+    pub fn number(&self, line: &[u8]) -> Result<f64, &'static str> {
         let raw = match self {
             Self::Absent => return Ok(f64::NAN),
             Self::Number(x) => return Ok(*x),
@@ -67,6 +70,49 @@ pub fn event<'l>(
     }
     cells.fill(Cell::Absent);
     strict(line, fields, cells, at)
+}
+
+/// Reads a message of a log: an event as [`event`] takes it, but in any layout that JSON allows, and with an id.
+///
+/// # Errors
+/// In words: what is missing, or is no JSON.
+pub fn message<'l>(
+    bytes: &'l [u8],
+    fields: &[String],
+    cells: &mut [Cell],
+) -> Result<Head<'l>, String> {
+    cells.fill(Cell::Absent);
+    if let Some(head) = quick(bytes, fields, cells).filter(|head| head.event_id.is_some()) {
+        return Ok(head);
+    }
+    cells.fill(Cell::Absent);
+    let value = canonical::parse(bytes, "value").map_err(|error| error.to_string())?;
+    let Value::Map(map) = value else {
+        return Err(format!("{} and no event", value.kind()));
+    };
+    let head = loose(&map)?;
+    for (cell, field) in cells.iter_mut().zip(fields) {
+        *cell = map.get(field).map_or(Cell::Absent, of_value);
+    }
+    Ok(head)
+}
+
+fn loose(map: &std::collections::BTreeMap<String, Value>) -> Result<Head<'static>, String> {
+    let text = |name: &str| match map.get(name) {
+        Some(Value::Text(text)) if !text.is_empty() => Ok(text.clone()),
+        _ => Err(format!("an event has `{name}`, a text")),
+    };
+    let whole = |name: &str| match map.get(name) {
+        Some(Value::Int(number)) => Ok(*number),
+        _ => Err(format!("an event has `{name}`, a whole number")),
+    };
+    let seq = u64::try_from(whole("seq")?).map_err(|_| "`seq` counts from 0".to_owned())?;
+    Ok(Head {
+        event_time: whole("event_time")?,
+        instrument: text("instrument")?.into(),
+        seq,
+        event_id: Some(text("event_id")?.into()),
+    })
 }
 
 fn quick<'l>(line: &'l [u8], fields: &[String], cells: &mut [Cell]) -> Option<Head<'l>> {

@@ -1,11 +1,22 @@
 //! What a stream makes of a log: pure, one record at a time, the same on every replay of the same log.
 //!
-//! `record` names what a record can be and what became of it; the engine that decides lies beside it. Nothing here
-//! reads a clock, a network or a disk: what is new since the last commit leaves as a [`Delta`], and comes back
-//! from the journal as it left.
+//! `record` names what a record can be and what became of it, `engine` decides, `lane` is one partition, `identities`
+//! what was seen, `ledger` the sums, `state` what is kept. Nothing here reads a clock, a network or a disk: what is
+//! new since the last commit leaves as a [`Delta`], and comes back from the journal as it left.
 
+mod engine;
+mod identities;
+mod lane;
+mod ledger;
 mod record;
+mod state;
+#[cfg(test)]
+mod tests;
 
+pub use engine::{Engine, Plan, Record};
+pub use lane::{Anchor, Marker};
+pub use ledger::Ledger;
 pub use record::{
     Accepted, Applied, Delta, Fate, Identity, Quarantined, Reason, Treatment, identity_of,
 };
+pub use state::{Kept, Standing};

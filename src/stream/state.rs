@@ -1,0 +1,279 @@
+//! What an engine is, to be kept and taken up again bit for bit; and what it has computed so far.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::engine::{Engine, Plan, Waiting};
+use super::lane::{Anchor, Lane};
+use super::{Accepted, Applied, Delta, Identity, Ledger};
+use crate::canonical::Value;
+use crate::flow::{FeatureBatch, Times, gather};
+use crate::ids::Hash;
+use crate::invalid::Invalid;
+
+/// Of the layout below; another one is refused, never half read.
+const VERSION: i64 = 1;
+
+/// How a partition stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standing {
+    pub partition: i32,
+    pub next_offset: i64,
+    pub ledger: Ledger,
+    pub markers: u64,
+    /// W_p, nanoseconds since 1970 UTC.
+    pub watermark: Option<i64>,
+    pub idle: bool,
+    pub ended: bool,
+    pub active: bool,
+    pub anchor: Option<Anchor>,
+}
+
+/// What is kept beside the state: the events that wait and the identities, from the segments of the journal.
+#[derive(Debug, Default)]
+pub struct Kept {
+    pub identities: Vec<Identity>,
+    /// Those not applied yet, in any order.
+    pub accepted: Vec<Accepted>,
+}
+
+impl Engine {
+    /// What is new since the last time, and the state with it; W says which accepted events are applied.
+    pub fn cut(&mut self) -> (Delta, Value, i64) {
+        let delta = std::mem::take(&mut self.delta);
+        (delta, self.to_value(), self.watermark)
+    }
+
+    /// Records and bytes, about, that a commit would have to keep now.
+    #[must_use]
+    pub fn uncommitted(&self) -> usize {
+        self.delta.fates.len()
+    }
+
+    /// How each partition stands.
+    #[must_use]
+    pub fn standings(&self) -> Vec<Standing> {
+        let lateness = self.plan.flow.allowed_lateness_ns;
+        let standing = |(partition, lane): (&i32, &Lane)| Standing {
+            partition: *partition,
+            next_offset: lane.next_offset,
+            ledger: lane.ledger,
+            markers: lane.markers,
+            watermark: lane.watermark(lateness),
+            idle: lane.idle,
+            ended: lane.ended,
+            active: lane.active,
+            anchor: lane.anchor.clone(),
+        };
+        self.lanes.iter().map(standing).collect()
+    }
+
+    /// W, the watermark of the whole; `None` while it has not moved.
+    #[must_use]
+    pub fn watermark(&self) -> Option<i64> {
+        (self.watermark > i64::MIN).then_some(self.watermark)
+    }
+
+    /// Accepted events that wait for the watermark.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Identities known, and the bytes that they take.
+    #[must_use]
+    pub fn identities(&self) -> (usize, usize) {
+        (self.identities.len(), self.identities.bytes())
+    }
+
+    fn to_value(&mut self) -> Value {
+        let lanes = self.lanes.iter_mut().map(|(partition, lane)| lane_value(*partition, lane));
+        let lanes = Value::List(lanes.collect());
+        let instruments = self.running.iter().map(|running| {
+            object([
+                ("name", Value::Text(running.name.clone())),
+                ("nodes", running.nodes.state()),
+                ("applied", count(running.applied)),
+            ])
+        });
+        object([
+            ("version", Value::Int(VERSION)),
+            ("lanes", lanes),
+            ("instruments", Value::List(instruments.collect())),
+            ("watermark", Value::Int(self.watermark)),
+        ])
+    }
+
+    /// The engine as [`Engine::cut`] left it.
+    ///
+    /// # Errors
+    /// `STREAM_STATE`: no state, one of another layout or of other partitions.
+    pub fn restore(plan: Plan, state: &Value, kept: Kept) -> Result<Self, Invalid> {
+        let mut engine = Self::new(plan);
+        engine.take_up(state).ok_or_else(|| wrong("this is no state of this stream's flow"))?;
+        for identity in kept.identities {
+            engine.identities.note(identity);
+        }
+        for event in kept.accepted {
+            if event.event_time < engine.watermark {
+                continue;
+            }
+            let instrument = engine.index.get(&event.instrument).copied();
+            let instrument =
+                instrument.ok_or_else(|| wrong("an event of an unknown instrument"))?;
+            let Accepted { event_time, seq, id, fields, .. } = event;
+            engine.waiting.push(Reverse(Waiting { event_time, instrument, seq, id, fields }));
+        }
+        Ok(engine)
+    }
+
+    fn take_up(&mut self, state: &Value) -> Option<()> {
+        let map = as_map(state)?;
+        if map.get("version") != Some(&Value::Int(VERSION)) || map.len() != 4 {
+            return None;
+        }
+        self.watermark = as_int(map.get("watermark")?)?;
+        for lane in as_list(map.get("lanes")?)? {
+            let (partition, lane) = lane_of(lane)?;
+            *self.lanes.get_mut(&partition)? = lane;
+        }
+        for instrument in as_list(map.get("instruments")?)? {
+            let map = as_map(instrument)?;
+            let Value::Text(name) = map.get("name")? else { return None };
+            let number = match self.index.get(name) {
+                Some(number) => *number,
+                None if self.plan.flow.instruments.is_empty() => self.instrument(name),
+                None => return None,
+            };
+            let nodes = self.plan.flow.resume(map.get("nodes")?).ok()?;
+            let applied = u64::try_from(as_int(map.get("applied")?)?).ok()?;
+            let running = &mut self.running[number];
+            (running.nodes, running.applied) = (nodes, applied);
+        }
+        Some(())
+    }
+
+    /// What every accepted event comes to, those that still wait included, in event-time order: `applied` is what went
+    /// through the nodes up to here, in order. The engine itself stays as it is.
+    ///
+    /// # Panics
+    /// A state that the engine has given can be taken up by its own flow.
+    #[must_use]
+    pub fn result(&self, applied: impl Iterator<Item = Applied>, source: Hash) -> FeatureBatch {
+        let flow = &self.plan.flow;
+        let column = || (Vec::new(), vec![Vec::new(); flow.nodes.len()]);
+        let mut columns: Vec<(Vec<i64>, Vec<Vec<f64>>)> =
+            self.running.iter().map(|_| column()).collect();
+        let mut push = |instrument: usize, time: i64, values: &[f64]| {
+            columns[instrument].0.push(time);
+            for (column, value) in columns[instrument].1.iter_mut().zip(values) {
+                column.push(*value);
+            }
+        };
+        for event in applied {
+            if let Some(instrument) = self.index.get(&event.instrument) {
+                push(*instrument, event.event_time, &event.values);
+            }
+        }
+        let mut nodes: Vec<_> = self
+            .running
+            .iter()
+            .map(|running| flow.resume(&running.nodes.state()).expect("a state of its own"))
+            .collect();
+        let mut waiting: Vec<&Waiting> = self.waiting.iter().map(|Reverse(event)| event).collect();
+        waiting.sort_unstable();
+        for event in waiting {
+            let values = flow.push(&mut nodes[event.instrument], &event.fields);
+            push(event.instrument, event.event_time, &values);
+        }
+        let mut parts: Vec<(Times, Vec<Vec<f64>>)> = self
+            .running
+            .iter()
+            .zip(columns)
+            .map(|(running, (event_time, values))| {
+                (Times { instrument: running.name.clone(), event_time }, values)
+            })
+            .collect();
+        if flow.instruments.is_empty() {
+            parts.sort_unstable_by(|a, b| a.0.instrument.cmp(&b.0.instrument));
+        }
+        gather(flow, source, parts)
+    }
+}
+
+fn lane_value(partition: i32, lane: &mut Lane) -> Value {
+    let anchor = lane.anchor().map_or(Value::Null, |anchor| {
+        object([
+            ("offset", Value::Int(anchor.offset)),
+            ("hash", Value::Text(anchor.hash.to_string())),
+        ])
+    });
+    object([
+        ("partition", Value::Int(i64::from(partition))),
+        ("next_offset", Value::Int(lane.next_offset)),
+        ("max_time", lane.max_time.map_or(Value::Null, Value::Int)),
+        ("ledger", lane.ledger.to_value()),
+        ("markers", count(lane.markers)),
+        ("idle", Value::Bool(lane.idle)),
+        ("ended", Value::Bool(lane.ended)),
+        ("active", Value::Bool(lane.active)),
+        ("anchor", anchor),
+    ])
+}
+
+fn lane_of(value: &Value) -> Option<(i32, Lane)> {
+    let map = as_map(value)?;
+    let truth = |name: &str| match map.get(name)? {
+        Value::Bool(truth) => Some(*truth),
+        _ => None,
+    };
+    let anchor = match map.get("anchor")? {
+        Value::Null => None,
+        Value::Map(anchor) => {
+            let Value::Text(hash) = anchor.get("hash")? else { return None };
+            Some(Anchor { offset: as_int(anchor.get("offset")?)?, hash: hash.parse().ok()? })
+        }
+        _ => return None,
+    };
+    let max_time = match map.get("max_time")? {
+        Value::Null => None,
+        time => Some(as_int(time)?),
+    };
+    let lane = Lane {
+        next_offset: as_int(map.get("next_offset")?)?,
+        max_time,
+        ledger: Ledger::from_map(as_map(map.get("ledger")?)?)?,
+        markers: u64::try_from(as_int(map.get("markers")?)?).ok()?,
+        idle: truth("idle")?,
+        ended: truth("ended")?,
+        active: truth("active")?,
+        anchor,
+        last: None,
+    };
+    let partition = i32::try_from(as_int(map.get("partition")?)?).ok()?;
+    (map.len() == 9).then_some((partition, lane))
+}
+
+fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    Value::Map(fields.map(|(name, value)| (name.to_owned(), value)).into())
+}
+
+fn count(count: u64) -> Value {
+    Value::Int(i64::try_from(count).expect("no log is that long"))
+}
+
+fn as_map(value: &Value) -> Option<&BTreeMap<String, Value>> {
+    if let Value::Map(map) = value { Some(map) } else { None }
+}
+
+fn as_list(value: &Value) -> Option<&[Value]> {
+    if let Value::List(list) = value { Some(list) } else { None }
+}
+
+fn as_int(value: &Value) -> Option<i64> {
+    if let Value::Int(int) = value { Some(*int) } else { None }
+}
+
+fn wrong(message: &str) -> Invalid {
+    Invalid::new("STREAM_STATE", "state", message, "name the journal of this very run")
+}
