@@ -3,15 +3,17 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use krafka::ConsumerRecord;
 use krafka::consumer::{AutoOffsetReset, Consumer, IsolationLevel};
-use krafka::{ConsumerRecord, KrafkaError};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::{Broker, Error, Topic};
 
 /// Records held for one partition before it is paused while another is waited for.
 const HELD_MAX: usize = 20_000;
 const POLL: Duration = Duration::from_millis(500);
+/// Between two attempts.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A record as it was read.
 #[derive(Debug)]
@@ -66,11 +68,35 @@ impl Broker {
     /// The broker's.
     pub async fn offsets(&self, topic: &Topic) -> Result<Vec<(i64, i64)>, Error> {
         let consumer = self.consumer().await?;
+        let end = Instant::now() + self.patience;
+        let offsets = loop {
+            match self.offsets_by(&consumer, topic).await {
+                Err(error) if error.is_away() && Instant::now() < end => {
+                    tracing::debug!(%error, "asking again");
+                }
+                other => break other?,
+            }
+            sleep(LOOK).await;
+            // The client refuses to forget a leader that was voted out until it is told to look.
+            let looked = consumer.fetch_metadata(Some(&topic.name)).await;
+            looked.map(drop).or_else(|error| match Error::of(&error, &self.place) {
+                error if error.is_away() => Ok(()),
+                error => Err(error),
+            })?;
+        };
+        self.admin(consumer.close().await)?;
+        Ok(offsets)
+    }
+
+    async fn offsets_by(
+        &self,
+        consumer: &Consumer,
+        topic: &Topic,
+    ) -> Result<Vec<(i64, i64)>, Error> {
         let mut offsets = Vec::new();
         for partition in 0..count(topic) {
             offsets.push(self.admin(consumer.fetch_watermarks(&topic.name, partition).await)?);
         }
-        self.admin(consumer.close().await)?;
         Ok(offsets)
     }
 
@@ -132,6 +158,7 @@ impl Reader {
     /// transaction that nobody ends.
     pub async fn wait(&mut self, partition: u32) -> Result<bool, Error> {
         let mut end = Instant::now() + self.broker.patience;
+        let mut why = None;
         loop {
             let lane = &self.lanes[at(partition)];
             if !lane.held.is_empty() {
@@ -143,15 +170,24 @@ impl Reader {
             self.balance().await;
             let records = match self.consumer.poll(POLL).await {
                 Ok(records) => records,
-                Err(error @ (KrafkaError::Network(_) | KrafkaError::Timeout { .. })) => {
+                Err(error) => {
+                    let error = Error::of(&error, &self.broker.place);
+                    if !error.is_away() {
+                        return Err(error);
+                    }
                     tracing::debug!(%error, "reading again");
+                    why = Some(error);
+                    sleep(LOOK).await;
                     Vec::new()
                 }
-                Err(error) => return Err(Error::of(&error, &self.broker.place)),
             };
             if self.take(records).await {
                 end = Instant::now() + self.broker.patience;
+                why = None;
             } else if Instant::now() >= end {
+                if let Some(error) = why {
+                    return Err(error);
+                }
                 let lane = &self.lanes[at(partition)];
                 let why = format!(
                     "partition {partition} of {} gives nothing between offsets {} and {}",

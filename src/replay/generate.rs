@@ -126,7 +126,7 @@ fn kind(
         0 => Kind::Gap,
         1 => {
             let after_ms = up_to(draw, REVISION_MS_MAX);
-            // Up to a per mille off: whole numbers below 2^53 and one multiplication are exact enough
+            // Up to two per mille off: whole numbers below 2^53 and one multiplication are exact enough
             // to be the same everywhere.
             let mille = 1000 + u32::try_from(draw.below(3)).expect("below 3");
             let close = Some(close.map_or(1.0, |close| close * f64::from(mille) / 1000.0));

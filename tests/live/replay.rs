@@ -360,20 +360,13 @@ fn a_broker_that_froze_is_waited_for_and_what_it_has_twice_is_counted() {
     let Some(instance) = Instance::new() else { return };
     instance.run("kafka-up");
     let place = Place::at(&instance.setting("FINAZ_BROKERS"));
-    let file = place.long(200);
-    // 20 seconds of data in ten.
-    let args = [
-        "replay",
-        "--snapshot",
-        &file,
-        "--generate",
-        "10",
-        "--topic",
-        &place.topic,
-        "--speed",
-        "x2",
-    ];
-    let args = [&args[..], &["--service-timeout-sec", "30"]].concat();
+    let file = place.long(300);
+    // 30 seconds of data in fifteen, and no revision minutes later.
+    let faults = place.path("faults.json");
+    let schedule = r#"{"kind":"FaultSchedule","faults":[{"type":"DUPLICATE","event_id":"e20"}]}"#;
+    fs::write(&faults, schedule).expect("a written file");
+    let args = ["replay", "--snapshot", &file, "--faults", &faults, "--topic", &place.topic];
+    let args = [&args[..], &["--speed", "x2", "--service-timeout-sec", "30"]].concat();
     let process = place.start(&args);
     until("records", PATIENCE, || {
         let there = place.topic_exists(&place.topic) && !place.records().is_empty();
