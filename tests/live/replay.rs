@@ -285,7 +285,8 @@ fn a_replay_told_to_end_ends_143_and_the_next_says_what_it_left() {
 #[test]
 fn many_arrivals_come_back_as_they_were_written() {
     let Some(place) = Place::new() else { return };
-    let file = place.long(20_000);
+    // More than is held of a partition while another is waited for.
+    let file = place.long(150_000);
     let args = [
         "replay",
         "--snapshot",
