@@ -136,6 +136,9 @@ impl Broker {
             .isolation_level(IsolationLevel::ReadCommitted)
             .enable_auto_commit(false)
             .max_poll_records(10_000)
+            // A cap would count what lies there for a paused partition, and stop the others as well. Without
+            // one a partition has an answer at most, and none is asked for while it lies there.
+            .max_buffered_records(0)
             .build();
         self.admin(consumer.await)
     }

@@ -285,7 +285,8 @@ fn a_replay_told_to_end_ends_143_and_the_next_says_what_it_left() {
 #[test]
 fn many_arrivals_come_back_as_they_were_written() {
     let Some(place) = Place::new() else { return };
-    let file = place.long(20_000);
+    // More than is held of a partition while another is waited for.
+    let file = place.long(150_000);
     let args = [
         "replay",
         "--snapshot",
@@ -360,8 +361,8 @@ fn a_broker_that_froze_is_waited_for_and_what_it_has_twice_is_counted() {
     let Some(instance) = Instance::new() else { return };
     instance.run("kafka-up");
     let place = Place::at(&instance.setting("FINAZ_BROKERS"));
-    let file = place.long(200);
-    // 20 seconds of data in ten, and no revision minutes later.
+    let file = place.long(300);
+    // 30 seconds of data in fifteen, and no revision minutes later.
     let faults = place.path("faults.json");
     let schedule = r#"{"kind":"FaultSchedule","faults":[{"type":"DUPLICATE","event_id":"e20"}]}"#;
     fs::write(&faults, schedule).expect("a written file");
