@@ -3,7 +3,9 @@
 use std::fmt::Display;
 
 use finaz::config::scrub;
-use finaz::control::{ArtifactsError, BrokerError, Error, StoreError, WarehouseError};
+use finaz::control::{
+    ArtifactsError, BrokerError, Error, JournalError, StoreError, WarehouseError,
+};
 use finaz::invalid::Invalid;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -152,6 +154,35 @@ impl From<Error> for Failure {
                 let hint = "begin a new epoch: `finaz lease new-epoch NAME --reason TEXT`";
                 Self::new(1, "FENCE_EXHAUSTED", said, hint).with(json!({"name": name}))
             }
+            Error::StreamHeld { name, owner, fence, expires_at } => {
+                let hint = "wait until it expires or is released; one stream has one owner";
+                Self::new(1, "STREAM_LEASE_OCUPADO", said, hint).with(json!({
+                    "name": name, "owner": owner, "fence": fence, "expires_at": expires_at
+                }))
+            }
+            Error::StreamFenced { name, yours, fence, owner, current_fence } => {
+                let hint = "nothing of this process is accepted any more: start it anew, and it \
+                            waits for the lease";
+                Self::new(1, "STREAM_FENCE_OBSOLETO", said, hint).with(json!({
+                    "name": name, "owner": yours, "fence": fence,
+                    "current_owner": owner, "current_fence": current_fence
+                }))
+            }
+            Error::JournalForeign { name, field, held, offered } => {
+                let hint = "use another run id for another source or flow; a journal keeps to the \
+                            one it began with";
+                Self::new(1, "JOURNAL_FOREIGN", said, hint).with(json!({
+                    "name": name, "field": field, "held": held, "offered": offered
+                }))
+            }
+            Error::JournalMoved { name, fence, found } => {
+                let hint = "start the stream anew: it goes on from what the journal holds";
+                let (current_fence, seq) = found.unzip();
+                Self::new(1, "JOURNAL_MOVED", said, hint).with(json!({
+                    "name": name, "fence": fence, "current_fence": current_fence, "seq": seq
+                }))
+            }
+            Error::Journal(error) => error.into(),
             Error::RunUnknown { run_id } => {
                 let hint = "see `finaz runs list`";
                 Self::new(2, "RUN_UNKNOWN", said, hint).with(json!({"run_id": run_id}))
@@ -181,6 +212,25 @@ impl From<Error> for Failure {
             }
             Error::Interrupted { signal: 2 } => Self::cut(Cut::Interrupt),
             Error::Interrupted { .. } => Self::cut(Cut::Terminate),
+        }
+    }
+}
+
+impl From<JournalError> for Failure {
+    fn from(error: JournalError) -> Self {
+        let said = error.to_string();
+        match error {
+            JournalError::Damaged { place, .. } => {
+                let hint = "restore it from a backup or from `finaz stream export`; see \
+                            `finaz cas verify`";
+                Self::new(1, "JOURNAL_DAMAGED", said, hint).with(json!({"place": place}))
+            }
+            JournalError::Version { place, found, known } => {
+                let hint = "use the finaz that wrote it, or a newer one";
+                Self::new(1, "JOURNAL_VERSION", said, hint).with(json!({
+                    "place": place, "found": found, "known": known
+                }))
+            }
         }
     }
 }

@@ -123,6 +123,52 @@ impl fmt::Display for Owner {
     }
 }
 
+/// What a stream's journal belongs to, from its first record on. Any other is refused.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StreamIdentity {
+    pub run_id: String,
+    /// The broker cluster's own id.
+    pub cluster: String,
+    /// The topic's own id: one made anew under the same name has another.
+    pub topic_id: String,
+    pub topic: String,
+    pub group: String,
+    pub flow: Hash,
+    pub flow_name: String,
+    /// Sorted; `None`: all that the topic has.
+    pub partitions: Option<Vec<i32>>,
+}
+
+impl StreamIdentity {
+    /// The first field in which `offered` is another: its name, what is held, what is offered.
+    #[must_use]
+    pub fn difference(&self, offered: &Self) -> Option<(&'static str, String, String)> {
+        self.fields()
+            .into_iter()
+            .zip(offered.fields())
+            .find(|(held, offered)| held != offered)
+            .map(|((field, held), (_, offered))| (field, held, offered))
+    }
+
+    /// What a person can act on first.
+    fn fields(&self) -> [(&'static str, String); 8] {
+        let partitions = match &self.partitions {
+            None => "all".to_owned(),
+            Some(some) => some.iter().map(i32::to_string).collect::<Vec<_>>().join(","),
+        };
+        [
+            ("run_id", self.run_id.clone()),
+            ("cluster", self.cluster.clone()),
+            ("topic", self.topic.clone()),
+            ("topic_id", self.topic_id.clone()),
+            ("group", self.group.clone()),
+            ("flow_name", self.flow_name.clone()),
+            ("flow", self.flow.to_string()),
+            ("partitions", partitions),
+        ]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +180,26 @@ mod tests {
         for bad in ["", "sha256:", &hash.hex(), &hash.to_string().to_uppercase()] {
             assert_eq!(bad.parse::<Hash>(), Err(NotAHash), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_stream_differs_by_the_field_that_differs() {
+        let held = StreamIdentity {
+            run_id: "r".to_owned(),
+            cluster: "c".to_owned(),
+            topic_id: "i".to_owned(),
+            topic: "t".to_owned(),
+            group: "g".to_owned(),
+            flow: Hash::of(b"f"),
+            flow_name: "f".to_owned(),
+            partitions: None,
+        };
+        assert_eq!(held.difference(&held), None);
+        let offered = StreamIdentity { partitions: Some(vec![0, 3]), ..held.clone() };
+        let seen = ("partitions", "all".to_owned(), "0,3".to_owned());
+        assert_eq!(held.difference(&offered), Some(seen));
+        let anew = StreamIdentity { topic_id: "j".to_owned(), ..held.clone() };
+        assert_eq!(held.difference(&anew).map(|(field, ..)| field), Some("topic_id"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod export;
 pub mod flow;
 pub mod ids;
 pub mod invalid;
+pub mod journal;
 pub mod manifest;
 pub mod nodes;
 pub mod replay;

@@ -12,6 +12,7 @@ pub mod export;
 pub mod flows;
 mod heart;
 mod inputs;
+mod journal;
 pub mod leases;
 mod new_file;
 mod publish;
@@ -27,6 +28,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use crate::artifacts::Error as ArtifactsError;
 pub use crate::broker::Error as BrokerError;
+pub use crate::journal::Error as JournalError;
 pub use crate::store::Error as StoreError;
 pub use crate::warehouse::Error as WarehouseError;
 pub use refusal::Error;

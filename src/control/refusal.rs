@@ -8,6 +8,7 @@ use crate::broker;
 use crate::flow;
 use crate::ids::{Hash, Owner};
 use crate::invalid::Invalid;
+use crate::journal;
 use crate::replay;
 use crate::snapshot;
 use crate::store;
@@ -97,6 +98,26 @@ pub enum Error {
     FenceRegression { name: String, epoch: i64, fence: i64, known_epoch: i64, known_fence: i64 },
     #[error("the fence of {name} is at its end")]
     FenceExhausted { name: String },
+    /// A stream's lease is live and another owner's.
+    #[error("{name} is held by {owner} under fence {fence} until {expires_at}")]
+    StreamHeld { name: String, owner: Owner, fence: i64, expires_at: String },
+    /// An owner of a stream came back to find its lease expired or another's.
+    #[error("{name}: fence {fence} is not accepted any more: {}", holder(owner.as_ref(), *current_fence, yours))]
+    StreamFenced {
+        name: String,
+        yours: Owner,
+        fence: i64,
+        owner: Option<Owner>,
+        current_fence: Option<i64>,
+    },
+    /// A journal of another run, topic, group or flow.
+    #[error("the journal of {name} belongs to {field} {held}, not {offered}")]
+    JournalForeign { name: String, field: &'static str, held: String, offered: String },
+    /// The pointer of a journal is not where its owner left it, although the lease is still the owner's.
+    #[error("the journal of {name} was moved by somebody else: {}", moved(*found))]
+    JournalMoved { name: String, fence: i64, found: Option<(i64, i64)> },
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
     #[error("there is no run {run_id}")]
     RunUnknown { run_id: String },
     #[error("run {run_id} failed: {error}")]
@@ -116,6 +137,23 @@ pub enum Error {
     /// SIGINT or SIGTERM, after a clean stop.
     #[error("stopped by signal {signal}")]
     Interrupted { signal: i32 },
+}
+
+/// Why a lease is not its owner's any more, in words.
+fn holder(owner: Option<&Owner>, fence: Option<i64>, yours: &Owner) -> String {
+    match (owner, fence) {
+        (Some(owner), Some(_)) if owner == yours => "its lease expired".to_owned(),
+        (Some(owner), Some(fence)) => format!("{owner} has fence {fence}"),
+        (None, _) | (_, None) => "there is no such lease".to_owned(),
+    }
+}
+
+/// Where a pointer was found, in words.
+fn moved(found: Option<(i64, i64)>) -> String {
+    match found {
+        Some((fence, seq)) => format!("it stands at fence {fence}, commit {seq}"),
+        None => "its row is gone".to_owned(),
+    }
 }
 
 impl Error {

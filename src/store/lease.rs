@@ -239,7 +239,7 @@ impl Store {
     }
 
     /// Bounds work on the row of a lease; when somebody else holds the row for too long, says who.
-    async fn on_row<T>(
+    pub(super) async fn on_row<T>(
         &self,
         name: &str,
         work: impl Future<Output = Result<T, Error>>,

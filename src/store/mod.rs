@@ -1,8 +1,8 @@
 //! PostgreSQL, the only gate of visibility: every statement this program runs, beside the rows it returns.
 //!
 //! What is stored and why: `admission` claims a key once; `api_runs` is the state of each run; `outbox` is the
-//! queue; `leases` say who owns which runs until when; `publications` are what readers may see; `refused_effects`
-//! and `run_history` are evidence. The statements follow three rules: every effect checks its fence in the
+//! queue; `leases` say who owns which runs until when; `publications` are what readers may see; `streams` say how
+//! far each stream has come; `refused_effects` and `run_history` are evidence. The statements follow three rules: every effect checks its fence in the
 //! transaction that makes it, time is `clock_timestamp()` read after the lock is granted, and rows are locked in
 //! one order: lease, outbox, run.
 
@@ -18,6 +18,7 @@ mod publish;
 mod reconcile;
 mod run;
 mod schema;
+mod streams;
 mod sweep;
 
 use std::time::Duration;
@@ -38,6 +39,9 @@ pub use publish::{Published, RunResult};
 pub use reconcile::PublishedRef;
 pub use run::{RunFilter, RunRow};
 pub use schema::SchemaState;
+pub use streams::{
+    StreamLease, StreamMove, StreamRefusal, StreamRow, StreamStatus, StreamVerdict, StreamView,
+};
 pub use sweep::Swept;
 
 /// An operation that takes longer has lost its server.

@@ -89,13 +89,16 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
-    /// Every blob that the database names: results, and the flows and snapshots of all runs.
+    /// Every blob that the database names: results, the flows and snapshots of all runs, and what the heads of streams
+    /// need. A stream's blobs that are being committed at this moment are not named yet: they were written, or found
+    /// and touched, by that commit or by a merge less than a minute before it, so they are younger than what `gc` removes.
     pub async fn named_blobs(&self) -> Result<Vec<Hash>, Error> {
         let client = self.client().await?;
         let rows = client
             .query(
                 "SELECT ref FROM finaz.publications
-                 UNION SELECT flow FROM finaz.api_runs UNION SELECT snapshot FROM finaz.api_runs",
+                 UNION SELECT flow FROM finaz.api_runs UNION SELECT snapshot FROM finaz.api_runs
+                 UNION SELECT flow FROM finaz.streams UNION SELECT unnest(blobs) FROM finaz.streams",
                 &[],
             )
             .await

@@ -3,10 +3,13 @@
 use super::{Error, Store};
 
 /// Each migration's name and statements; its number is its place, from 1.
-const MIGRATIONS: &[(&str, &str)] = &[("control", include_str!("schema/0001_control.sql"))];
+const MIGRATIONS: &[(&str, &str)] = &[
+    ("control", include_str!("schema/0001_control.sql")),
+    ("streams", include_str!("schema/0002_streams.sql")),
+];
 
 /// The schema version that this binary was made for.
-pub(super) const NEEDED: i32 = 1;
+pub(super) const NEEDED: i32 = 2;
 
 /// What the database has and what this binary needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,0 +1,300 @@
+//! The journal of a stream: what it knew at its last commit, and the commit itself.
+//!
+//! The new segments and the head that names all of them go to the artifact store first; then one transaction moves the
+//! pointer, under the lease, from where this process left it. What died in between leaves blobs that nobody names.
+
+mod merging;
+mod moving;
+mod reading;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::Error;
+use crate::artifacts::Artifacts;
+use crate::canonical::Value;
+use crate::ids::{Hash, StreamIdentity};
+use crate::journal;
+use crate::journal::{Head, Kind, Merge, NewSegment};
+use crate::store::{
+    Store, StreamLease, StreamMove, StreamRefusal, StreamRow, StreamStatus, StreamVerdict,
+};
+use crate::stream::{Accepted, Delta, Identity};
+
+use merging::Merging;
+pub(super) use moving::{Document, Imported, export, import};
+pub(super) use reading::{applied, fates, head, quarantined};
+
+/// Merges of fewer bytes are made within a commit; reading and hashing this much takes about a millisecond.
+const INLINE_BYTES_MAX: u64 = 1 << 20;
+
+/// What a stream that nobody has committed for is said to be.
+const OPENED: &str = "OPENED";
+
+/// The journal of one stream under one lease.
+#[derive(Debug)]
+pub(super) struct Journal {
+    artifacts: Arc<Artifacts>,
+    store: Store,
+    lease: StreamLease,
+    identity: StreamIdentity,
+    /// Where the pointer stands: fence and seq.
+    from: (i64, i64),
+    /// What it points at.
+    head: Option<(Hash, Head)>,
+    merging: Merging,
+}
+
+/// What a stream goes on with. What became of records, and what was applied, is not among it: that is read where it is
+/// asked for.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    /// The engine's own.
+    pub(super) state: Value,
+    /// Each list sorted by id; no id is in two of them.
+    pub(super) identities: Vec<Vec<Identity>>,
+    /// Accepted, and not yet applied.
+    pub(super) accepted: Vec<Accepted>,
+    pub(super) seq: i64,
+    /// As the last owner left it.
+    pub(super) status: StreamStatus,
+}
+
+/// A commit that was made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Committed {
+    pub(super) seq: i64,
+}
+
+impl Journal {
+    /// Opens the journal of a stream whose lease is held; what it holds, unless nothing was ever committed.
+    ///
+    /// # Errors
+    /// [`Error::JournalForeign`] when it belongs to another run, topic, group or flow; [`Error::FenceRegression`] when it
+    /// was written under a later fence; [`Error::StreamFenced`] when the lease is lost.
+    pub(super) async fn open(
+        artifacts: Arc<Artifacts>,
+        store: Store,
+        lease: StreamLease,
+        identity: StreamIdentity,
+    ) -> Result<(Self, Option<Loaded>), Error> {
+        let row = open_row(&store, &lease, &identity).await?;
+        let from = (row.fence, row.seq);
+        let reader = Arc::clone(&artifacts);
+        let loaded = blocking(move || reading::load(&reader, row)).await?;
+        let (head, loaded) = match loaded {
+            None => (None, None),
+            Some((hash, head, loaded)) => (Some((hash, head)), Some(loaded)),
+        };
+        let merging = Merging::new(Arc::clone(&artifacts));
+        Ok((Self { artifacts, store, lease, identity, from, head, merging }, loaded))
+    }
+
+    /// Keeps what is new, and moves the pointer to it. Accepted events before the event time `drained_before` are applied:
+    /// they are not loaded again.
+    ///
+    /// # Errors
+    /// [`Error::StreamFenced`] when the lease is another's or its time is over: nothing was committed, and nothing must be
+    /// tried again. [`Error::JournalMoved`] when somebody moved the pointer. After any error this journal has to be opened
+    /// anew: whether the commit was made is then read from the database.
+    pub(super) async fn commit(
+        &mut self,
+        delta: Delta,
+        state: Value,
+        drained_before: i64,
+        status: StreamStatus,
+    ) -> Result<Committed, Error> {
+        let finished = self.merging.finished().await?;
+        let mut before = self.head.as_ref().map(|(_, head)| head.segments.clone());
+        for (merge, result) in finished {
+            before.get_or_insert_default().adopt(&merge, result);
+        }
+        let draft = Draft {
+            artifacts: Arc::clone(&self.artifacts),
+            head: Head {
+                identity: self.identity.clone(),
+                epoch: self.lease.epoch,
+                fence: self.lease.fence,
+                seq: self.from.1 + 1,
+                previous: self.head.as_ref().map(|(hash, _)| *hash),
+                drained_before,
+                state,
+                segments: before.unwrap_or_default(),
+            },
+            busy: self.merging.kinds(),
+        };
+        let written = blocking(move || draft.write(delta)).await?;
+        self.point_at(written.hash, written.head, status).await?;
+        for merge in written.due {
+            self.merging.start(merge, drained_before);
+        }
+        Ok(Committed { seq: self.from.1 })
+    }
+
+    /// Says how it goes without a commit: it stays said, over restarts as well, until the next commit or mark.
+    pub(super) async fn mark(&self, status: &StreamStatus) -> Result<(), Error> {
+        let marked = self.store.mark_stream(&self.lease, &self.identity.run_id, status).await?;
+        marked.map_err(|refusal| fenced(&self.lease, refusal))
+    }
+
+    /// The head of the last commit, for [`applied`] and the other readers.
+    pub(super) fn head(&self) -> Option<&Head> {
+        self.head.as_ref().map(|(_, head)| head)
+    }
+
+    async fn point_at(
+        &mut self,
+        hash: Hash,
+        head: Head,
+        status: StreamStatus,
+    ) -> Result<(), Error> {
+        let mut blobs = head.needs();
+        blobs.push(hash);
+        let next = StreamMove {
+            from_fence: self.from.0,
+            from_seq: self.from.1,
+            seq: head.seq,
+            head: hash,
+            blobs,
+            status,
+        };
+        let verdict = self.store.commit_stream(&self.lease, &self.identity.run_id, &next).await?;
+        settled(&self.lease, verdict)?;
+        self.from = (head.fence, head.seq);
+        self.head = Some((hash, head));
+        Ok(())
+    }
+}
+
+/// The row of a stream, made or found, and found to be this stream's.
+async fn open_row(
+    store: &Store,
+    lease: &StreamLease,
+    identity: &StreamIdentity,
+) -> Result<StreamRow, Error> {
+    let row = store.open_stream(lease, identity, OPENED).await?;
+    let row = row.map_err(|refusal| fenced(lease, refusal))?;
+    if let Some((field, held, offered)) = row.identity.difference(identity) {
+        return Err(Error::JournalForeign { name: row.name, field, held, offered });
+    }
+    if (row.epoch, row.fence) > (lease.epoch, lease.fence) {
+        return Err(Error::FenceRegression {
+            name: row.name,
+            epoch: lease.epoch,
+            fence: lease.fence,
+            known_epoch: row.epoch,
+            known_fence: row.fence,
+        });
+    }
+    Ok(row)
+}
+
+fn fenced(lease: &StreamLease, refusal: StreamRefusal) -> Error {
+    Error::StreamFenced {
+        name: lease.name.clone(),
+        yours: lease.owner.clone(),
+        fence: lease.fence,
+        owner: refusal.owner,
+        current_fence: refusal.fence,
+    }
+}
+
+fn settled(lease: &StreamLease, verdict: StreamVerdict) -> Result<(), Error> {
+    match verdict {
+        StreamVerdict::Committed => Ok(()),
+        StreamVerdict::Refused(refusal) => Err(fenced(lease, refusal)),
+        StreamVerdict::Moved(row) => {
+            let name = lease.name.clone();
+            let found = row.map(|row| (row.fence, row.seq));
+            Err(Error::JournalMoved { name, fence: lease.fence, found })
+        }
+    }
+}
+
+/// Moves work that blocks off the threads that must not be.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => Err(Error::Panicked { what: error.to_string() }),
+    }
+}
+
+/// A head that is not yet whole.
+struct Draft {
+    artifacts: Arc<Artifacts>,
+    head: Head,
+    /// Kinds of which segments are being merged at this moment.
+    busy: HashSet<Kind>,
+}
+
+/// A head in the artifact store, with everything that it names.
+struct Written {
+    hash: Hash,
+    head: Head,
+    /// Merges that are too large for a commit.
+    due: Vec<Merge>,
+}
+
+impl Draft {
+    fn write(mut self, delta: Delta) -> Result<Written, Error> {
+        let mut blobs: HashMap<Hash, Vec<u8>> = HashMap::new();
+        self.head.segments.drop_drained(self.head.drained_before);
+        for segment in encoded(delta, self.head.seq) {
+            self.head.segments.append(segment.kind, segment.named);
+            blobs.insert(segment.named.hash, segment.bytes);
+        }
+        // Events may be accepted and applied within one commit.
+        self.head.segments.drop_drained(self.head.drained_before);
+        let mut due = Vec::new();
+        for kind in Kind::ALL {
+            due.extend(self.compact(kind, &mut blobs)?);
+        }
+        let named: HashSet<Hash> = self.head.segments.hashes().collect();
+        let bytes = self.head.to_bytes();
+        let hash = Hash::of(&bytes);
+        blobs.retain(|blob, _| named.contains(blob));
+        let mut blobs: Vec<Vec<u8>> = blobs.into_values().collect();
+        blobs.push(bytes);
+        self.artifacts.put_many(&blobs)?;
+        Ok(Written { hash, head: self.head, due })
+    }
+
+    /// Makes the small merges that are due; gives a large one.
+    fn compact(
+        &mut self,
+        kind: Kind,
+        blobs: &mut HashMap<Hash, Vec<u8>>,
+    ) -> Result<Option<Merge>, Error> {
+        while let Some(merge) = self.head.segments.plan(kind) {
+            if merge.bytes() > INLINE_BYTES_MAX {
+                return Ok((!self.busy.contains(&kind)).then_some(merge));
+            }
+            let result = reading::merged(&merge, self.head.drained_before, &|hash| {
+                blobs.get(hash).map_or_else(|| Ok(self.artifacts.get(hash)?), |b| Ok(b.clone()))
+            })?;
+            self.head.segments.adopt(&merge, result.as_ref().map(|result| result.named));
+            blobs.extend(result.map(|result| (result.named.hash, result.bytes)));
+        }
+        Ok(None)
+    }
+}
+
+/// What is new as segments, each kind that has rows.
+fn encoded(delta: Delta, seq: i64) -> Vec<NewSegment> {
+    // For people: nothing depends on it.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let at_us = i64::try_from(now.as_micros()).unwrap_or(i64::MAX);
+    [
+        journal::accepted(&delta.accepted, seq),
+        journal::applied(&delta.applied, seq),
+        journal::fates(&delta.fates, seq, at_us),
+        journal::identities(delta.identities, seq),
+        journal::quarantined(&delta.quarantined, seq, at_us),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

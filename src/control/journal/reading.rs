@@ -1,0 +1,126 @@
+//! Reading a journal back: whole for its stream, in parts for whoever asks.
+
+use crate::artifacts::Artifacts;
+use crate::control::Error;
+use crate::ids::Hash;
+use crate::journal;
+use crate::journal::{Head, Kind, Merge, NewSegment, Segment, SegmentRef};
+use crate::store::StreamRow;
+use crate::stream::{Applied, Fate, Quarantined};
+
+use super::Loaded;
+
+/// The head that a row points at; `None` before the first commit.
+pub(in crate::control) fn head(
+    artifacts: &Artifacts,
+    row: &StreamRow,
+) -> Result<Option<Head>, Error> {
+    let Some(hash) = row.head else { return Ok(None) };
+    let head = Head::parse(&artifacts.get(&hash)?, &hash.to_string())?;
+    let seen = (head.epoch, head.fence, head.seq);
+    if seen != (row.epoch, row.fence, row.seq) || head.identity != row.identity {
+        let what = format!("is not the head of {}, which names it", row.name);
+        return Err(Error::Journal(journal::Error::Damaged { place: hash.to_string(), what }));
+    }
+    Ok(Some(head))
+}
+
+/// What a stream goes on with. That nothing is missing of what is not read is looked at, too.
+pub(super) fn load(
+    artifacts: &Artifacts,
+    row: StreamRow,
+) -> Result<Option<(Hash, Head, Loaded)>, Error> {
+    let (Some(hash), Some(head)) = (row.head, head(artifacts, &row)?) else { return Ok(None) };
+    for kind in [Kind::Applied, Kind::Fates, Kind::Quarantined] {
+        for segment in head.segments.of(kind) {
+            if !artifacts.contains(&segment.hash)? {
+                let place = artifacts.root().display().to_string();
+                let hash = segment.hash;
+                return Err(Error::Artifacts(crate::artifacts::Error::Missing { hash, place }));
+            }
+        }
+    }
+    let mut identities = Vec::new();
+    let mut accepted = Vec::new();
+    each(artifacts, &head, Kind::Identities, &mut |segment| {
+        identities.push(segment.identities().collect());
+    })?;
+    each(artifacts, &head, Kind::Accepted, &mut |segment| {
+        let left = segment.accepted().filter(|event| event.event_time >= head.drained_before);
+        accepted.extend(left);
+    })?;
+    let state = head.state.clone();
+    let loaded = Loaded { state, identities, accepted, seq: row.seq, status: row.status };
+    Ok(Some((hash, head, loaded)))
+}
+
+/// Everything that was applied, in order.
+pub(in crate::control) fn applied(
+    artifacts: &Artifacts,
+    head: &Head,
+    visit: &mut dyn FnMut(Applied),
+) -> Result<(), Error> {
+    each(artifacts, head, Kind::Applied, &mut |segment| segment.applied().for_each(&mut *visit))
+}
+
+/// What became of each record, in the order read, and when that was committed, in microseconds since 1970.
+pub(in crate::control) fn fates(
+    artifacts: &Artifacts,
+    head: &Head,
+    visit: &mut dyn FnMut(i64, Fate),
+) -> Result<(), Error> {
+    each(artifacts, head, Kind::Fates, &mut |segment| {
+        segment.fates().for_each(|(at, fate)| visit(at, fate));
+    })
+}
+
+/// Every record that was not taken, and when that was committed, in microseconds since 1970.
+pub(in crate::control) fn quarantined(
+    artifacts: &Artifacts,
+    head: &Head,
+    visit: &mut dyn FnMut(i64, Quarantined),
+) -> Result<(), Error> {
+    each(artifacts, head, Kind::Quarantined, &mut |segment| {
+        segment.quarantined().for_each(|(at, row)| visit(at, row));
+    })
+}
+
+/// Reads the segments of one kind, one at a time.
+pub(super) fn each(
+    artifacts: &Artifacts,
+    head: &Head,
+    kind: Kind,
+    visit: &mut dyn FnMut(&Segment<'_>),
+) -> Result<(), Error> {
+    for named in head.segments.of(kind) {
+        let bytes = artifacts.get(&named.hash)?;
+        visit(&segment(&bytes, kind, named)?);
+    }
+    Ok(())
+}
+
+fn segment<'a>(bytes: &'a [u8], kind: Kind, named: &SegmentRef) -> Result<Segment<'a>, Error> {
+    let place = named.hash.to_string();
+    let segment = Segment::parse(bytes, kind, &place)?;
+    if segment.is(named) {
+        return Ok(segment);
+    }
+    let what = format!("is not the segment of {} that its head says", kind.field());
+    Err(Error::Journal(journal::Error::Damaged { place, what }))
+}
+
+/// The one segment that these become; `None` when nothing of them is needed.
+pub(super) fn merged(
+    merge: &Merge,
+    drained_before: i64,
+    get: &dyn Fn(&Hash) -> Result<Vec<u8>, Error>,
+) -> Result<Option<NewSegment>, Error> {
+    let blobs: Vec<Vec<u8>> =
+        merge.inputs.iter().map(|input| get(&input.hash)).collect::<Result<_, _>>()?;
+    let inputs: Vec<Segment<'_>> = blobs
+        .iter()
+        .zip(&merge.inputs)
+        .map(|(blob, named)| segment(blob, merge.kind, named))
+        .collect::<Result<_, _>>()?;
+    Ok(journal::merge(&inputs, merge.level, drained_before)?)
+}

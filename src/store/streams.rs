@@ -1,0 +1,399 @@
+//! How far each stream has come: one row a stream, moved under its lease by compare-and-set on (fence, seq).
+
+use std::time::{Duration, Instant};
+
+use tokio_postgres::types::ToSql;
+
+use super::{BEGIN_HOT, Error, Store};
+use crate::ids::{Hash, Owner, StreamIdentity};
+
+/// Times that an unknown outcome of COMMIT is settled by reading back before we give up.
+const SETTLE_MAX: u32 = 5;
+
+/// No new try after this long: what a commit names must still be young when it is named (`Store::named_blobs`).
+const TRY_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Locks the lease. What it returns is judged by the statement behind it, whose clock is read after the lock was
+/// granted.
+const LOCK_LEASE: &str = "SELECT 1 FROM finaz.leases WHERE name = $1 FOR UPDATE";
+
+/// The lease of `$1` if it is the asker's (`$2` owner, `$3` epoch, `$4` fence) and its time is not over; and the note of
+/// a refusal where it is not. Runs behind LOCK_LEASE in the same transaction.
+const UNDER_LEASE: &str = "
+    WITH v AS MATERIALIZED (
+        SELECT name FROM finaz.leases
+        WHERE name = $1 AND owner = $2 AND epoch = $3 AND fence = $4
+          AND NOT closed AND expires_at > clock_timestamp()
+    ), r AS (
+        INSERT INTO finaz.refused_effects (effect, run_id, lease, owner, fence, current_owner, current_fence)
+        SELECT 'journal', $5::text, $1, $2, $4, l.owner, l.fence
+        FROM (VALUES (1)) AS one LEFT JOIN finaz.leases AS l ON l.name = $1
+        WHERE NOT EXISTS (SELECT FROM v)
+    ),";
+
+/// Behind UNDER_LEASE: inserts the row where there is none.
+const OPEN: &str = "
+    u AS (
+        INSERT INTO finaz.streams (name, run_id, cluster, topic_id, topic, consumer_group, flow, flow_name,
+                                   partitions, state)
+        SELECT $1, $5, $6::text, $7::text, $8::text, $9::text, $10::bytea, $11::text, $12::integer[], $13::text FROM v
+        ON CONFLICT (name) DO NOTHING
+    )
+    SELECT EXISTS (SELECT FROM v), l.owner, l.fence
+    FROM (VALUES (1)) AS one LEFT JOIN finaz.leases AS l ON l.name = $1";
+
+/// Behind UNDER_LEASE: moves the pointer from (`$6` fence, `$7` seq). The fence of a row never goes down.
+const MOVE: &str = "
+    u AS (
+        UPDATE finaz.streams AS s SET epoch = $3, fence = $4, seq = $8, head = $9, blobs = $10, state = $11,
+               reason = $12, report = $13, committed_at = clock_timestamp()
+        FROM v WHERE s.name = v.name AND s.fence = $6 AND s.seq = $7 AND (s.epoch, s.fence) <= ($3, $4)
+        RETURNING s.seq
+    )
+    SELECT EXISTS (SELECT FROM v), l.owner, l.fence, EXISTS (SELECT FROM u)
+    FROM (VALUES (1)) AS one LEFT JOIN finaz.leases AS l ON l.name = $1";
+
+/// Behind UNDER_LEASE: says how it goes, and moves nothing.
+const MARK: &str = "
+    u AS (
+        UPDATE finaz.streams AS s SET state = $6, reason = $7, report = $8 FROM v WHERE s.name = v.name
+        RETURNING s.seq
+    )
+    SELECT EXISTS (SELECT FROM v), l.owner, l.fence, EXISTS (SELECT FROM u)
+    FROM (VALUES (1)) AS one LEFT JOIN finaz.leases AS l ON l.name = $1";
+
+const COLUMNS: &str = "
+    s.name, s.run_id, s.cluster, s.topic_id, s.topic, s.consumer_group, s.flow, s.flow_name, s.partitions,
+    s.epoch, s.fence, s.seq, s.head, s.state, s.reason, s.report,
+    to_char(s.committed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
+
+/// A lease that a stream works under, as it was granted.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StreamLease {
+    /// `stream/<run id>` or `stream/<run id>/<partition>`; the row's name as well.
+    pub name: String,
+    pub owner: Owner,
+    pub epoch: i64,
+    pub fence: i64,
+}
+
+/// How a stream goes, for people and monitors.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StreamStatus {
+    /// `FLOWING`, `RECOVERY_BLOCKED` and others.
+    pub state: String,
+    pub reason: Option<String>,
+    /// A JSON document.
+    pub report: Option<String>,
+}
+
+/// A stream as its row has it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StreamRow {
+    pub name: String,
+    pub identity: StreamIdentity,
+    /// Of the owner that committed last; fence 0: nobody has.
+    pub epoch: i64,
+    pub fence: i64,
+    /// Commits so far.
+    pub seq: i64,
+    /// The blob that the next one continues from; there is one after the first commit.
+    pub head: Option<Hash>,
+    pub status: StreamStatus,
+    /// RFC 3339, UTC, by the database.
+    pub committed_at: Option<String>,
+}
+
+/// A stream, and who has it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StreamView {
+    pub row: StreamRow,
+    pub owner: Option<Owner>,
+    /// The lease's, which is above the row's before the first commit of a new owner.
+    pub lease_epoch: Option<i64>,
+    pub lease_fence: Option<i64>,
+    pub expires_at: Option<String>,
+    pub live: bool,
+}
+
+/// A commit: where the pointer stands and where it shall stand.
+#[derive(Clone, Debug)]
+pub struct StreamMove {
+    pub from_fence: i64,
+    pub from_seq: i64,
+    pub seq: i64,
+    pub head: Hash,
+    /// Everything that the head needs, itself included.
+    pub blobs: Vec<Hash>,
+    pub status: StreamStatus,
+}
+
+/// Who has the lease instead; nobody, where there is none.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StreamRefusal {
+    pub owner: Option<Owner>,
+    pub fence: Option<i64>,
+}
+
+/// What became of a commit.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum StreamVerdict {
+    Committed,
+    /// The lease is another's, is gone, or its time is over. It is on record.
+    Refused(StreamRefusal),
+    /// The lease is ours, the pointer is not where we left it; `None`: there is no row.
+    Moved(Option<Box<StreamRow>>),
+}
+
+impl Store {
+    /// The row of a stream under its lease, made where there is none; `status` is for a new one.
+    pub async fn open_stream(
+        &self,
+        lease: &StreamLease,
+        identity: &StreamIdentity,
+        state: &str,
+    ) -> Result<Result<StreamRow, StreamRefusal>, Error> {
+        let statement = format!("{UNDER_LEASE}{OPEN}");
+        let flow: &[u8] = identity.flow.as_bytes();
+        let row = self
+            .under_lease(
+                lease,
+                &statement,
+                &[
+                    &identity.run_id,
+                    &identity.cluster,
+                    &identity.topic_id,
+                    &identity.topic,
+                    &identity.group,
+                    &flow,
+                    &identity.flow_name,
+                    &identity.partitions,
+                    &state,
+                ],
+            )
+            .await?;
+        if let Err(refusal) = judged(&row) {
+            return Ok(Err(refusal));
+        }
+        let view = self.stream(&lease.name).await?;
+        let gone = || Error::Statement {
+            sqlstate: "02000".to_owned(),
+            why: format!("the row of {} is gone", lease.name),
+        };
+        Ok(Ok(view.ok_or_else(gone)?.row))
+    }
+
+    /// Moves the pointer of a stream, under its lease, if it stands where the caller left it.
+    ///
+    /// A lost reply to COMMIT is settled by reading back: our head under our fence is success, the pointer where it was
+    /// is tried again, anything else was somebody else.
+    pub async fn commit_stream(
+        &self,
+        lease: &StreamLease,
+        run_id: &str,
+        next: &StreamMove,
+    ) -> Result<StreamVerdict, Error> {
+        let began = Instant::now();
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let error = match self.move_once(lease, run_id, next).await {
+                Ok(StreamVerdict::Moved(None)) => {
+                    let row = self.stream(&lease.name).await?.map(|view| view.row);
+                    return Ok(placed(lease, next, row));
+                }
+                Ok(verdict) => return Ok(verdict),
+                Err(error)
+                    if error.is_away() && tries < SETTLE_MAX && began.elapsed() < TRY_TIME_MAX =>
+                {
+                    error
+                }
+                Err(error) => return Err(error),
+            };
+            tracing::warn!(%error, tries, "a commit of the journal is settled by reading back");
+            match self.stream(&lease.name).await.map(|view| view.map(|view| view.row)) {
+                Ok(Some(row)) if (row.fence, row.seq) == (next.from_fence, next.from_seq) => {}
+                Ok(row) => return Ok(placed(lease, next, row)),
+                Err(_away) => tokio::time::sleep(super::backoff(tries)).await,
+            }
+        }
+    }
+
+    async fn move_once(
+        &self,
+        lease: &StreamLease,
+        run_id: &str,
+        next: &StreamMove,
+    ) -> Result<StreamVerdict, Error> {
+        let statement = format!("{UNDER_LEASE}{MOVE}");
+        let head: &[u8] = next.head.as_bytes();
+        let blobs: Vec<&[u8]> = next.blobs.iter().map(|hash| &hash.as_bytes()[..]).collect();
+        let row = self
+            .under_lease(
+                lease,
+                &statement,
+                &[
+                    &run_id,
+                    &next.from_fence,
+                    &next.from_seq,
+                    &next.seq,
+                    &head,
+                    &blobs,
+                    &next.status.state,
+                    &next.status.reason,
+                    &next.status.report,
+                ],
+            )
+            .await?;
+        Ok(match judged(&row) {
+            Err(refusal) => StreamVerdict::Refused(refusal),
+            Ok(()) if row.get(3) => StreamVerdict::Committed,
+            Ok(()) => StreamVerdict::Moved(None),
+        })
+    }
+
+    /// Says how a stream goes, under its lease, without moving its pointer. It stays said until the next commit.
+    pub async fn mark_stream(
+        &self,
+        lease: &StreamLease,
+        run_id: &str,
+        status: &StreamStatus,
+    ) -> Result<Result<(), StreamRefusal>, Error> {
+        let statement = format!("{UNDER_LEASE}{MARK}");
+        let row = self
+            .under_lease(
+                lease,
+                &statement,
+                &[&run_id, &status.state, &status.reason, &status.report],
+            )
+            .await?;
+        Ok(judged(&row))
+    }
+
+    /// Locks the lease, runs the statement, commits: one round trip. `more` begins with the run id, `$5`.
+    async fn under_lease(
+        &self,
+        lease: &StreamLease,
+        statement: &str,
+        more: &[&(dyn ToSql + Sync)],
+    ) -> Result<tokio_postgres::Row, Error> {
+        self.on_row(&lease.name, async {
+            let client = self.client().await?;
+            let statement =
+                client.prepare_cached(statement).await.map_err(|error| self.error(&error))?;
+            let lock =
+                client.prepare_cached(LOCK_LEASE).await.map_err(|error| self.error(&error))?;
+            let owner = lease.owner.token();
+            let name: [&(dyn ToSql + Sync); 1] = [&lease.name];
+            let mut all: Vec<&(dyn ToSql + Sync)> =
+                vec![&lease.name, &owner, &lease.epoch, &lease.fence];
+            all.extend(more);
+            // The futures are polled in this order, and so sent. A statement that fails turns the COMMIT into a
+            // rollback.
+            let (begun, locked, done, committed) = tokio::join!(
+                client.batch_execute(BEGIN_HOT),
+                client.query(&lock, &name),
+                client.query_one(&statement, &all),
+                client.batch_execute("COMMIT"),
+            );
+            begun.map_err(|error| self.error(&error))?;
+            locked.map_err(|error| self.error(&error))?;
+            let done = done.map_err(|error| self.commit_error(&error))?;
+            committed.map_err(|error| self.commit_error(&error))?;
+            Ok(done)
+        })
+        .await
+    }
+
+    /// The stream of this name, and who has it.
+    pub async fn stream(&self, name: &str) -> Result<Option<StreamView>, Error> {
+        Ok(self.streams_where("s.name = $1", name).await?.pop())
+    }
+
+    /// The streams of this run, of this group, or all; by name.
+    pub async fn streams(
+        &self,
+        run_id: Option<&str>,
+        group: Option<&str>,
+    ) -> Result<Vec<StreamView>, Error> {
+        match (run_id, group) {
+            (Some(run_id), _) => self.streams_where("s.run_id = $1", run_id).await,
+            (None, Some(group)) => self.streams_where("s.consumer_group = $1", group).await,
+            (None, None) => self.streams_where("$1::text = ''", "").await,
+        }
+    }
+
+    async fn streams_where(&self, which: &str, value: &str) -> Result<Vec<StreamView>, Error> {
+        self.bounded(async {
+            let client = self.client().await?;
+            let rows = client
+                .query(
+                    &format!(
+                        "SELECT {COLUMNS}, l.owner, l.epoch, l.fence,
+                                to_char(l.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'),
+                                coalesce(NOT l.closed AND l.expires_at > clock_timestamp(), false)
+                         FROM finaz.streams AS s LEFT JOIN finaz.leases AS l USING (name)
+                         WHERE {which} ORDER BY s.name"
+                    ),
+                    &[&value],
+                )
+                .await
+                .map_err(|error| self.error(&error))?;
+            Ok(rows.iter().map(stream_view).collect())
+        })
+        .await
+    }
+}
+
+/// Whether the lease was the asker's.
+fn judged(row: &tokio_postgres::Row) -> Result<(), StreamRefusal> {
+    if row.get(0) {
+        return Ok(());
+    }
+    let owner: Option<&str> = row.get(1);
+    Err(StreamRefusal { owner: owner.map(Owner::from_token), fence: row.get(2) })
+}
+
+/// What a row read back says of a commit that may have been ours.
+fn placed(lease: &StreamLease, next: &StreamMove, row: Option<StreamRow>) -> StreamVerdict {
+    let ours = row.as_ref().is_some_and(|row| {
+        let seen = (row.epoch, row.fence, row.seq, row.head);
+        seen == (lease.epoch, lease.fence, next.seq, Some(next.head))
+    });
+    if ours { StreamVerdict::Committed } else { StreamVerdict::Moved(row.map(Box::new)) }
+}
+
+fn stream_row(row: &tokio_postgres::Row) -> StreamRow {
+    let head: Option<&[u8]> = row.get(12);
+    StreamRow {
+        name: row.get(0),
+        identity: StreamIdentity {
+            run_id: row.get(1),
+            cluster: row.get(2),
+            topic_id: row.get(3),
+            topic: row.get(4),
+            group: row.get(5),
+            flow: Hash::from_digest(row.get(6)).expect("the column is checked"),
+            flow_name: row.get(7),
+            partitions: row.get(8),
+        },
+        epoch: row.get(9),
+        fence: row.get(10),
+        seq: row.get(11),
+        head: head.map(|head| Hash::from_digest(head).expect("the column is checked")),
+        status: StreamStatus { state: row.get(13), reason: row.get(14), report: row.get(15) },
+        committed_at: row.get(16),
+    }
+}
+
+fn stream_view(row: &tokio_postgres::Row) -> StreamView {
+    let owner: Option<&str> = row.get(17);
+    StreamView {
+        row: stream_row(row),
+        owner: owner.map(Owner::from_token),
+        lease_epoch: row.get(18),
+        lease_fence: row.get(19),
+        expires_at: row.get(20),
+        live: row.get(21),
+    }
+}
