@@ -1,7 +1,7 @@
 //! Durations as people write them: `5s`, `100ms`, `2m`, `1h`.
 
 /// What [`parse`] takes, for a hint.
-pub(super) const FORM: &str =
+pub const FORM: &str =
     "a whole number and a unit, such as 5s or 100ms (ns, us, ms, s, m, h, d), up to 400d";
 
 const DAY_NS: i64 = 86_400_000_000_000;
@@ -20,7 +20,8 @@ const UNITS: [(&str, i64); 7] = [
 ];
 
 /// Nanoseconds.
-pub(super) fn parse(text: &str) -> Option<i64> {
+#[must_use]
+pub fn parse(text: &str) -> Option<i64> {
     let (digits, unit) =
         UNITS.iter().find_map(|(unit, ns)| Some((text.strip_suffix(unit)?, ns)))?;
     if !digits.bytes().all(|digit| digit.is_ascii_digit()) {

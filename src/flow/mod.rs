@@ -20,6 +20,7 @@ use crate::invalid::Invalid;
 use crate::manifest::Document;
 
 pub use batch::{FeatureBatch, Series, Times, compute, gather};
+pub use duration::{FORM as DURATION_FORM, parse as nanoseconds};
 pub use plan::{Input, InstrumentState, NodeSpec};
 pub use project::{Error, InstrumentColumns, Projection, project};
 

@@ -1,0 +1,293 @@
+//! A stream: a topic through the nodes of a flow, under a lease, with a journal that says how far it came.
+
+mod lease;
+mod look;
+mod report;
+mod session;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+pub use look::{
+    Explained, QuarantineReport, QuarantinedView, SeenView, StreamsReport, explain, quarantine_list,
+    quarantine_show, status,
+};
+pub use report::{PartitionView, StreamReport};
+
+use super::worker::Stop;
+use super::{Control, Error, brokers, inputs};
+use crate::broker::{Broker, Topic, check_topic_name};
+use crate::flow::{self, Flow};
+use crate::ids::{Hash, StreamIdentity};
+use crate::invalid::{Invalid, nearest};
+use crate::replay::partition;
+use crate::stream::Plan;
+use lease::Held;
+use session::{End, Session};
+
+/// Bytes of a run id or a group.
+const NAME_BYTES_MAX: usize = 200;
+/// Shortest time between two commits.
+const COMMIT_SEC_MIN: f64 = 0.01;
+const COMMIT_SEC_MAX: f64 = 3_600.0;
+/// How far a record may be ahead of its partition in event time, unless something else is asked for.
+pub const MAX_JUMP: &str = "400d";
+/// While a service is away nothing is tried for this long, doubled each time.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// What to stream.
+#[derive(Clone, Debug)]
+pub struct StreamRequest {
+    pub topic: String,
+    pub group: String,
+    pub flow: String,
+    /// Absent: made from cluster, topic, group and flow name.
+    pub run_id: Option<String>,
+    /// Stop at exactly so many records of the run in all.
+    pub once_n: Option<u64>,
+    /// Where the values go at the end, a JSON line an event.
+    pub emit: Option<PathBuf>,
+    /// Seconds from commit to commit.
+    pub commit_every: f64,
+    pub max_jump: String,
+}
+
+/// The request, checked, and what it is about.
+struct Setup {
+    request: StreamRequest,
+    commit_every: Duration,
+    max_jump_ns: i64,
+    flow: Arc<Flow>,
+    topic: Topic,
+    identity: StreamIdentity,
+}
+
+/// Streams until told to stop, or as far as the request goes.
+///
+/// # Errors
+/// Another owner has the stream; the journal is another's; retention took what is needed; a service stays away from a
+/// bounded run.
+pub async fn stream(
+    control: &Control,
+    request: StreamRequest,
+    mut stop: watch::Receiver<Stop>,
+) -> Result<StreamReport, Error> {
+    let (commit_every, max_jump_ns) = check(&request)?;
+    let flow = Arc::new(inputs::load_flow(control, &request.flow)?);
+    let options = brokers::options(control)?;
+    options.check()?;
+    let broker = brokers::connect(&options).await?;
+    let topic = find(&broker, &request.topic).await?;
+    let identity = identity(&request, &flow, &topic);
+    let setup = Setup { request, commit_every, max_jump_ns, flow, topic, identity };
+    let store = control.ready_store().await?;
+    if let Some((check, what)) = store.health().await?.unsafe_for_work() {
+        return Err(Error::Store(crate::store::Error::Unsafe { check, what }));
+    }
+    let mut held = Held::acquire(control, &setup.identity.run_id).await?;
+    let ended = sessions(control, &setup, &broker, &mut held, &mut stop).await;
+    // Every orderly end gives the lease back, a refusal included; one that is not ours any more stays as it is.
+    held.release().await;
+    ended
+}
+
+/// One session after the other, as long as what ends them is a service that is away.
+async fn sessions(
+    control: &Control,
+    setup: &Setup,
+    broker: &Broker,
+    held: &mut Held,
+    stop: &mut watch::Receiver<Stop>,
+) -> Result<StreamReport, Error> {
+    let mut pause = PAUSE_MIN;
+    let mut away_since: Option<Instant> = None;
+    loop {
+        let mut progressed = false;
+        let ended = match Session::open(control, setup, broker, held).await {
+            Ok(mut session) => {
+                let ended = session.run(stop).await;
+                progressed = session.has_committed();
+                match ended {
+                    Ok(end) => session.finish(end).await,
+                    Err(error) => Err(session.broken(error).await),
+                }
+            }
+            Err(error) => Err(error),
+        };
+        let error = match ended {
+            Err(error) if error.is_away() => error,
+            ended => return ended,
+        };
+        if progressed {
+            (pause, away_since) = (PAUSE_MIN, None);
+        }
+        let since = *away_since.get_or_insert_with(Instant::now);
+        let is_bounded = setup.request.once_n.is_some();
+        if is_bounded && since.elapsed() >= control.settings.service_timeout {
+            return Err(error);
+        }
+        tracing::warn!(%error, "trying again from the last commit");
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _changed = stop.changed() => {}
+        }
+        if let Stop::Drain(signal) | Stop::Now(signal) = *stop.borrow() {
+            tracing::warn!("ended while a service is away: it goes on from the last commit");
+            return Err(Error::Interrupted { signal });
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+fn check(request: &StreamRequest) -> Result<(Duration, i64), Invalid> {
+    check_topic_name(&request.topic)?;
+    check_name("--group", "GROUP_INVALID", &request.group)?;
+    if let Some(run_id) = &request.run_id {
+        check_name("--run-id", "RUN_ID_INVALID", run_id)?;
+    }
+    if request.once_n == Some(0) {
+        let hint = "give how many records to read, or leave it out to go on for ever";
+        return Err(Invalid::new("ONCE_N_INVALID", "--once-n", "nothing to read", hint));
+    }
+    let every = request.commit_every;
+    if !(COMMIT_SEC_MIN..=COMMIT_SEC_MAX).contains(&every) {
+        let message = format!("{every} is not from {COMMIT_SEC_MIN} to {COMMIT_SEC_MAX} seconds");
+        let hint = "a second is a good start";
+        return Err(Invalid::new("COMMIT_EVERY_INVALID", "--commit-every", message, hint));
+    }
+    let jump = flow::nanoseconds(&request.max_jump).filter(|ns| *ns > 0).ok_or_else(|| {
+        let message = format!("{:?} is no duration", request.max_jump);
+        Invalid::new("MAX_JUMP_INVALID", "--max-jump", message, flow::DURATION_FORM)
+    })?;
+    Ok((Duration::from_secs_f64(every), jump))
+}
+
+/// Names of groups and runs are parts of file names and lease names elsewhere: plain ones only.
+pub(super) fn check_name(flag: &'static str, code: &'static str, name: &str) -> Result<(), Invalid> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let message = if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        format!("a name has 1 to {NAME_BYTES_MAX} bytes, not {}", name.len())
+    } else if !name.chars().all(legal) || name == "." || name == ".." {
+        let shown: String = name.chars().take(60).collect();
+        format!("`{}` cannot be a name", shown.escape_debug())
+    } else {
+        return Ok(());
+    };
+    Err(Invalid::new(code, flag, message, "letters, digits, `.`, `_` and `-`"))
+}
+
+/// The topic, which is never made here.
+async fn find(broker: &Broker, name: &str) -> Result<Topic, Error> {
+    if let Some(topic) = broker.find_topic(name).await? {
+        return Ok(topic);
+    }
+    let names = broker.topic_names().await?;
+    let hint = match nearest(name, names.iter().map(String::as_str)) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => "`finaz replay --topic` makes one".to_owned(),
+    };
+    Err(Invalid::new("TOPIC_UNKNOWN", name, "no such topic", hint).into())
+}
+
+fn identity(request: &StreamRequest, flow: &Flow, topic: &Topic) -> StreamIdentity {
+    let run_id = request.run_id.clone().unwrap_or_else(|| {
+        // No part has a zero byte, so no two sets of parts give one text.
+        let parts = [&topic.cluster, &topic.name, &request.group, &flow.name];
+        let text = parts.map(String::as_str).join("\0");
+        format!("stream_{}", &Hash::of(text.as_bytes()).hex()[..32])
+    });
+    StreamIdentity {
+        run_id,
+        cluster: topic.cluster.clone(),
+        topic_id: topic.id.clone(),
+        topic: topic.name.clone(),
+        group: request.group.clone(),
+        flow: flow.hash,
+        flow_name: flow.name.clone(),
+        partitions: None,
+    }
+}
+
+fn plan(setup: &Setup) -> Plan {
+    let all: Vec<i32> = (0..i32::try_from(setup.topic.partitions).unwrap_or(i32::MAX)).collect();
+    let home = |name: &String| {
+        i32::try_from(partition(name.as_bytes(), setup.topic.partitions)).unwrap_or(i32::MAX)
+    };
+    let instruments = &setup.flow.instruments;
+    let active =
+        if instruments.is_empty() { all.clone() } else { instruments.iter().map(home).collect() };
+    Plan {
+        flow: Arc::clone(&setup.flow),
+        partitions: all,
+        active,
+        home: None,
+        topic_partitions: setup.topic.partitions,
+        max_jump_ns: setup.max_jump_ns,
+    }
+}
+
+impl End {
+    /// Whether somebody asked for it with a signal.
+    fn is_signal(self) -> bool {
+        matches!(self, Self::Stopped(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> StreamRequest {
+        StreamRequest {
+            topic: "t".to_owned(),
+            group: "g".to_owned(),
+            flow: "f.yaml".to_owned(),
+            run_id: None,
+            once_n: None,
+            emit: None,
+            commit_every: 1.0,
+            max_jump: MAX_JUMP.to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_streamed_is_refused_before_anything_is_opened() {
+        assert!(check(&request()).is_ok());
+        let group = |group: &str| StreamRequest { group: group.to_owned(), ..request() };
+        for bad in ["", ".", "..", "../x", "a/b", "a b", "a\0b", "\u{1b}[2J", &"x".repeat(300)] {
+            assert_eq!(check(&group(bad)).expect_err(bad).code, "GROUP_INVALID");
+        }
+        assert!(check(&group("a__b")).is_ok());
+        let none = StreamRequest { once_n: Some(0), ..request() };
+        assert_eq!(check(&none).expect_err("nothing").code, "ONCE_N_INVALID");
+        for every in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let refused = check(&StreamRequest { commit_every: every, ..request() });
+            assert_eq!(refused.expect_err("no time").code, "COMMIT_EVERY_INVALID");
+        }
+        for jump in ["", "0s", "-1s", "401d", "1y"] {
+            let refused = check(&StreamRequest { max_jump: jump.to_owned(), ..request() });
+            assert_eq!(refused.expect_err(jump).code, "MAX_JUMP_INVALID");
+        }
+    }
+
+    #[test]
+    fn groups_and_topics_whose_names_run_together_are_two_runs() {
+        let text = include_str!("../../../manifests/fixture.01_A_feature.yaml");
+        let flow = Flow::parse(text.as_bytes(), "f.yaml").expect("the fixture's");
+        let id = |group: &str, topic: &str| {
+            let topic = Topic {
+                name: topic.to_owned(),
+                id: "0".repeat(32),
+                cluster: "c".to_owned(),
+                partitions: 4,
+            };
+            identity(&StreamRequest { group: group.to_owned(), ..request() }, &flow, &topic).run_id
+        };
+        assert_ne!(id("a__b", "c"), id("a", "b__c"));
+        assert_eq!(id("a", "c"), id("a", "c"));
+    }
+}

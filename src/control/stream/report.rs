@@ -1,0 +1,166 @@
+//! How a stream stands: what its command prints at the end, and what its row keeps for `stream status`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::flow::FeatureBatch;
+use crate::ids::Hash;
+use crate::stream::{Engine, Ledger, Standing};
+
+/// Values are shown up to this many rows.
+const VALUES_SHOWN_MAX: u64 = 1_000;
+
+/// A stream as it ended.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamReport {
+    pub run_id: String,
+    pub topic: String,
+    pub group: String,
+    pub flow: Hash,
+    pub fence: i64,
+    /// Commits of the run so far.
+    pub seq: i64,
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Of all accepted events in event-time order, those still buffered included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub values: Option<Box<RawValue>>,
+    pub values_hash: Hash,
+    pub rows: u64,
+    /// Events that are past the watermark: what they gave is final.
+    #[serde(rename = "final")]
+    pub applied: u64,
+    /// `EQUAL_TO_BATCH_GOLDEN`, `DIFFERS_FROM_BATCH_GOLDEN` or `NO_GOLDEN`.
+    pub verdict: &'static str,
+    /// What the verdict was held against.
+    pub golden: Option<Hash>,
+    pub state: String,
+    pub seconds: f64,
+}
+
+/// The ledger and the position of a stream, in total and by partition. Kept in its row as well.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Counts {
+    pub read: u64,
+    pub consumed: u64,
+    pub filtered: u64,
+    pub duplicates_skipped: u64,
+    pub late: u64,
+    pub omitted: u64,
+    pub gaps: u64,
+    pub conflicts: u64,
+    pub ledger_ok: bool,
+    pub next_offsets: BTreeMap<i32, i64>,
+    /// Nanoseconds since 1970 UTC.
+    pub watermark: Option<i64>,
+    /// Accepted, and waiting for the watermark.
+    pub waiting: u64,
+    /// Known identities, and the bytes that they take in memory.
+    pub identities: u64,
+    pub identity_bytes: u64,
+    /// Records that the broker has and the stream has not read, as far as it knows.
+    pub lag: Option<u64>,
+    pub per_partition: Vec<PartitionView>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct PartitionView {
+    pub partition: i32,
+    pub next_offset: i64,
+    pub read: u64,
+    pub consumed: u64,
+    pub filtered: u64,
+    pub duplicates_skipped: u64,
+    pub late: u64,
+    pub omitted: u64,
+    pub markers: u64,
+    pub ledger_ok: bool,
+    pub watermark: Option<i64>,
+    /// Holds the watermark of the whole.
+    pub active: bool,
+    pub idle: bool,
+    pub ended: bool,
+    pub earliest: Option<i64>,
+    pub high_water: Option<i64>,
+    pub waits_for_transaction: bool,
+}
+
+impl Counts {
+    /// Of an engine; the edges of the log are those that the reader saw last.
+    pub(super) fn of(engine: &Engine, positions: &[crate::broker::Position]) -> Self {
+        let ledger = engine.ledger();
+        let standings = engine.standings();
+        let ok = ledger.holds() && standings.iter().all(|standing| standing.ledger.holds());
+        let Ledger { read, consumed, filtered, duplicates_skipped, late, omitted, .. } = ledger;
+        let (identities, identity_bytes) = engine.identities();
+        let per_partition: Vec<PartitionView> = standings
+            .iter()
+            .map(|standing| partition(standing, positions.iter().find(|p| p.partition == standing.partition)))
+            .collect();
+        let behind = |view: &PartitionView| {
+            view.high_water.map(|end| u64::try_from(end - view.next_offset).unwrap_or(0))
+        };
+        Self {
+            read,
+            consumed,
+            filtered,
+            duplicates_skipped,
+            late,
+            omitted,
+            gaps: ledger.gaps,
+            conflicts: ledger.conflicts,
+            ledger_ok: ok,
+            next_offsets: standings.iter().map(|s| (s.partition, s.next_offset)).collect(),
+            watermark: engine.watermark(),
+            waiting: engine.waiting() as u64,
+            identities: identities as u64,
+            identity_bytes: identity_bytes as u64,
+            lag: per_partition.iter().map(behind).sum(),
+            per_partition,
+        }
+    }
+}
+
+fn partition(standing: &Standing, position: Option<&crate::broker::Position>) -> PartitionView {
+    let Ledger { read, consumed, filtered, duplicates_skipped, late, omitted, .. } = standing.ledger;
+    // Zeros before the first answer: they say nothing.
+    let edge = position.map(|position| position.edge).filter(|edge| edge.high_water > 0);
+    PartitionView {
+        partition: standing.partition,
+        next_offset: standing.next_offset,
+        read,
+        consumed,
+        filtered,
+        duplicates_skipped,
+        late,
+        omitted,
+        markers: standing.markers,
+        ledger_ok: standing.ledger.holds(),
+        watermark: standing.watermark,
+        active: standing.active,
+        idle: standing.idle,
+        ended: standing.ended,
+        earliest: edge.map(|edge| edge.earliest),
+        high_water: edge.map(|edge| edge.high_water),
+        waits_for_transaction: position.is_some_and(|position| position.waits_for_transaction),
+    }
+}
+
+/// The values of a result, when they are few.
+pub(super) fn values(batch: &FeatureBatch) -> Option<Box<RawValue>> {
+    (batch.rows() <= VALUES_SHOWN_MAX).then(|| {
+        let text = String::from_utf8(batch.values_bytes().to_vec()).expect("FINAZ_JSON_V1 is UTF-8");
+        RawValue::from_string(text).expect("FINAZ_JSON_V1 is JSON")
+    })
+}
+
+/// What the golden says of a hash.
+pub(super) fn verdict(golden: Option<Hash>, seen: Hash) -> &'static str {
+    match golden {
+        Some(golden) if golden == seen => "EQUAL_TO_BATCH_GOLDEN",
+        Some(_) => "DIFFERS_FROM_BATCH_GOLDEN",
+        None => "NO_GOLDEN",
+    }
+}

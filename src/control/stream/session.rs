@@ -1,0 +1,427 @@
+//! One stretch of a stream, from what the journal holds to the next end: read, decide, commit.
+
+use std::collections::HashSet;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::super::journal::{self, Journal, Loaded};
+use super::super::new_file::NewFile;
+use super::super::worker::Stop;
+use super::super::{Control, Error};
+use super::lease::Held;
+use super::report::{Counts, StreamReport, values, verdict};
+use super::{Setup, plan};
+use crate::broker::{Broker, Edge, Event, FollowLimits, Follower};
+use crate::canonical::{write_f64, write_i64, write_text};
+use crate::flow::FeatureBatch;
+use crate::store::StreamStatus;
+use crate::stream::{Anchor, Engine, Kept, Marker, Record};
+
+/// The header of a marker; its value is the marker's name.
+pub(in crate::control) const MARKER: &str = "finaz-marker";
+/// Uncommitted records after which a commit is made before its time.
+const UNCOMMITTED_MAX: usize = 500_000;
+/// Events that wait for the watermark: beyond, the partitions that run ahead are paused, until half of them are applied.
+const WAITING_MAX: usize = 2_000_000;
+/// How long the reader is waited for before signals and time are looked at again.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Why a session ended in order.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum End {
+    /// As many records as were asked for.
+    Count,
+    /// Every partition that counts said that it has ended.
+    Source,
+    /// A signal asked for it.
+    Stopped(i32),
+}
+
+#[derive(Debug)]
+pub(super) struct Session<'a> {
+    control: &'a Control,
+    setup: &'a Setup,
+    broker: &'a Broker,
+    held: &'a Held,
+    journal: Journal,
+    engine: Engine,
+    follower: Follower,
+    /// Partitions that run ahead of the watermark and wait for the others.
+    paused: HashSet<i32>,
+    seq: i64,
+    committed: bool,
+    since: Instant,
+    last_commit: Instant,
+    /// When nothing was new at the last look.
+    idle: bool,
+}
+
+impl<'a> Session<'a> {
+    /// Takes up what the journal holds, once it is known to belong to this log and to have all that it needs.
+    pub(super) async fn open(
+        control: &'a Control,
+        setup: &'a Setup,
+        broker: &'a Broker,
+        held: &'a Held,
+    ) -> Result<Self, Error> {
+        let artifacts = Arc::clone(control.artifacts()?);
+        let store = control.ready_store().await?.clone();
+        let lease = held.lease.clone();
+        let (journal, loaded) =
+            Journal::open(artifacts, store, lease, setup.identity.clone()).await?;
+        let seq = loaded.as_ref().map_or(0, |loaded| loaded.seq);
+        let mut engine = match loaded {
+            Some(loaded) => resumed(setup, loaded)?,
+            None => Engine::new(plan(setup)),
+        };
+        let partitions: Vec<i32> = engine.standings().iter().map(|lane| lane.partition).collect();
+        let edges = broker.edges(&setup.topic, &partitions).await?;
+        for edge in &edges {
+            engine.begin(edge.partition, edge.earliest);
+        }
+        let checked = check_log(setup, broker, &engine, &edges).await;
+        if let Err(Error::RecoveryBlocked { .. }) = &checked {
+            let reason = checked.as_ref().err().map(ToString::to_string);
+            let report = serde_json::to_string(&Counts::of(&engine, &[])).ok();
+            let state = "RECOVERY_BLOCKED".to_owned();
+            journal.mark(&StreamStatus { state, reason, report }).await?;
+        }
+        checked?;
+        let from: Vec<(i32, i64)> =
+            engine.standings().iter().map(|lane| (lane.partition, lane.next_offset)).collect();
+        let follower = broker.follow(&setup.topic, &from, FollowLimits::default()).await?;
+        let now = Instant::now();
+        Ok(Self {
+            control,
+            setup,
+            broker,
+            held,
+            journal,
+            engine,
+            follower,
+            paused: HashSet::new(),
+            seq,
+            committed: false,
+            since: now,
+            last_commit: now,
+            idle: false,
+        })
+    }
+
+    pub(super) fn has_committed(&self) -> bool {
+        self.committed
+    }
+
+    /// Reads until an end; what was decided since the last commit is lost on an error, and decided again.
+    pub(super) async fn run(&mut self, stop: &mut watch::Receiver<Stop>) -> Result<End, Error> {
+        loop {
+            if let Stop::Drain(signal) | Stop::Now(signal) = *stop.borrow_and_update() {
+                return Ok(End::Stopped(signal));
+            }
+            if self.left() == Some(0) {
+                return Ok(End::Count);
+            }
+            if self.engine.has_ended() {
+                return Ok(End::Source);
+            }
+            self.govern();
+            let batch = tokio::select! {
+                biased;
+                _changed = stop.changed() => continue,
+                () = self.held.lost() => return Err(self.fenced().await),
+                batch = self.follower.next_batch(LOOK) => batch,
+            };
+            match batch {
+                Ok(events) => {
+                    self.idle = events.is_empty();
+                    self.take(events)?;
+                }
+                // A daemon goes on waiting; what it has is committed meanwhile.
+                Err(error) if error.is_away() && self.setup.request.once_n.is_none() => {
+                    tracing::warn!(%error, "waiting for the broker");
+                }
+                Err(error) => return Err(error.into()),
+            }
+            let due = self.last_commit.elapsed() >= self.setup.commit_every;
+            let new = self.engine.uncommitted();
+            if due && new > 0 || new >= UNCOMMITTED_MAX {
+                self.commit().await?;
+            }
+        }
+    }
+
+    /// Records that may still be read.
+    fn left(&self) -> Option<u64> {
+        let most = self.setup.request.once_n?;
+        Some(most.saturating_sub(self.engine.ledger().read))
+    }
+
+    fn take(&mut self, events: Vec<Event>) -> Result<(), Error> {
+        let mut left = self.left();
+        for event in events {
+            if left == Some(0) {
+                return Ok(());
+            }
+            match event {
+                Event::Record { partition, offset, got } => {
+                    if let Some(marker) = got.header(MARKER).and_then(Marker::parse) {
+                        self.engine.mark(partition, offset, marker);
+                        continue;
+                    }
+                    let (key, value) = (got.key(), got.value());
+                    let taken = self.engine.take(Record { partition, offset, key, value });
+                    left = left.map(|left| left - u64::from(taken.is_some()));
+                }
+                Event::Hole { partition, next } => self.engine.skip_to(partition, next),
+                Event::Undecodable { partition, offset, why, raw } => {
+                    self.engine.omit(partition, offset, &why, &raw);
+                    left = left.map(|left| left - 1);
+                }
+                Event::Blocked { partition, needed, earliest } => {
+                    return Err(Error::RecoveryBlocked { partition, needed, earliest });
+                }
+                Event::Ahead { partition, needed, end } => {
+                    return Err(Error::OffsetAhead { partition, needed, end });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds back the partitions that run ahead while too much waits for the others, until half of it is applied.
+    fn govern(&mut self) {
+        let waiting = self.engine.waiting();
+        if waiting >= WAITING_MAX && self.paused.is_empty() {
+            let slowest = self.engine.watermark();
+            for lane in self.engine.standings() {
+                if lane.active && lane.watermark > slowest {
+                    self.follower.pause(lane.partition);
+                    self.paused.insert(lane.partition);
+                }
+            }
+            tracing::warn!(waiting, "PROCESS_PAUSED: partitions that run ahead wait for the watermark");
+        } else if waiting <= WAITING_MAX / 2 {
+            for partition in self.paused.drain() {
+                self.follower.resume(partition);
+            }
+        }
+    }
+
+    fn status(&self) -> StreamStatus {
+        let positions = self.follower.positions();
+        let (state, reason) = if self.paused.is_empty() {
+            let waits = positions.iter().find(|position| position.waits_for_transaction);
+            let reason = waits.map(|position| {
+                format!("partition {} waits for an open transaction to end", position.partition)
+            });
+            ("FLOWING", reason)
+        } else {
+            let waiting = self.engine.waiting();
+            ("PROCESS_PAUSED", Some(format!("{waiting} events wait for the watermark")))
+        };
+        let report = serde_json::to_string(&Counts::of(&self.engine, &positions)).ok();
+        StreamStatus { state: state.to_owned(), reason, report }
+    }
+
+    async fn commit(&mut self) -> Result<(), Error> {
+        self.commit_as(None).await
+    }
+
+    async fn commit_as(&mut self, state: Option<&str>) -> Result<(), Error> {
+        if !Counts::of(&self.engine, &[]).ledger_ok {
+            return Err(Error::LedgerBroken { run_id: self.setup.identity.run_id.clone() });
+        }
+        self.check_topic().await?;
+        let mut status = self.status();
+        if let Some(state) = state {
+            state.clone_into(&mut status.state);
+            status.reason = None;
+        }
+        let (delta, engine, watermark) = self.engine.cut();
+        self.seq = self.journal.commit(delta, engine, watermark, status).await?.seq;
+        self.committed = true;
+        self.last_commit = Instant::now();
+        Ok(())
+    }
+
+    /// The topic is still the one that the journal belongs to.
+    async fn check_topic(&self) -> Result<(), Error> {
+        let identity = &self.setup.identity;
+        let seen = self.broker.find_topic(&identity.topic).await?;
+        let (cluster, id) = seen.map_or_else(Default::default, |topic| (topic.cluster, topic.id));
+        for (field, held, offered) in
+            [("cluster", &identity.cluster, cluster), ("topic_id", &identity.topic_id, id)]
+        {
+            if *held != offered {
+                let (name, held) = (self.held.lease.name.clone(), held.clone());
+                return Err(Error::JournalForeign { name, field, held, offered });
+            }
+        }
+        Ok(())
+    }
+
+    /// The lease was lost: the database says to whom, and has the refusal on record.
+    async fn fenced(&self) -> Error {
+        match self.journal.mark(&self.status()).await {
+            Err(error) => error,
+            Ok(()) => Error::StreamFenced {
+                name: self.held.lease.name.clone(),
+                yours: self.held.lease.owner.clone(),
+                fence: self.held.lease.fence,
+                owner: None,
+                current_fence: None,
+            },
+        }
+    }
+
+    /// Ends a session that failed; where recovery is blocked, that is kept with all that was decided before.
+    pub(super) async fn broken(mut self, error: Error) -> Error {
+        if let Error::RecoveryBlocked { .. } | Error::OffsetAhead { .. } = &error {
+            let mut status = self.status();
+            status.state = error.state().to_owned();
+            status.reason = Some(error.to_string());
+            let (delta, engine, watermark) = self.engine.cut();
+            if let Err(error) = self.journal.commit(delta, engine, watermark, status).await {
+                return error;
+            }
+        }
+        self.follower.close().await;
+        error
+    }
+
+    /// Commits, and says what came of it all.
+    pub(super) async fn finish(mut self, end: End) -> Result<StreamReport, Error> {
+        let state = match end {
+            End::Count => "STOPPED",
+            End::Source => "ENDED",
+            End::Stopped(_) => "DRAINED",
+        };
+        self.commit_as(Some(state)).await?;
+        let positions = self.follower.positions();
+        let batch = self.result()?;
+        if let Some(path) = &self.setup.request.emit {
+            emit(path, &batch)?;
+        }
+        let golden = match self.setup.flow.golden {
+            Some(golden) => Some(golden),
+            None => self.control.ready_store().await?.published_for(&self.setup.flow.hash).await?,
+        };
+        let counts = Counts::of(&self.engine, &positions);
+        let applied = counts.consumed - counts.waiting;
+        let identity = &self.setup.identity;
+        let report = StreamReport {
+            run_id: identity.run_id.clone(),
+            topic: identity.topic.clone(),
+            group: identity.group.clone(),
+            flow: identity.flow,
+            fence: self.held.lease.fence,
+            seq: self.seq,
+            counts,
+            values: values(&batch),
+            values_hash: batch.values_hash,
+            rows: batch.rows(),
+            applied,
+            verdict: verdict(golden, batch.values_hash),
+            golden,
+            state: state.to_owned(),
+            seconds: self.since.elapsed().as_secs_f64(),
+        };
+        if end.is_signal() {
+            tracing::info!(run_id = report.run_id, read = report.counts.read, "drained");
+        }
+        self.follower.close().await;
+        Ok(report)
+    }
+
+    fn result(&self) -> Result<FeatureBatch, Error> {
+        let mut applied = Vec::new();
+        if let Some(head) = self.journal.head() {
+            journal::applied(self.control.artifacts()?, head, &mut |event| applied.push(event))?;
+        }
+        Ok(self.engine.result(applied.into_iter(), self.setup.flow.hash))
+    }
+}
+
+fn resumed(setup: &Setup, loaded: Loaded) -> Result<Engine, Error> {
+    let Loaded { state, identities, accepted, .. } = loaded;
+    let identities = identities.into_iter().flatten().collect();
+    Ok(Engine::restore(plan(setup), &state, Kept { identities, accepted })?)
+}
+
+/// Whether the log still has what the stream needs, and is the one that it read.
+async fn check_log(
+    setup: &Setup,
+    broker: &Broker,
+    engine: &Engine,
+    edges: &[Edge],
+) -> Result<(), Error> {
+    for lane in engine.standings() {
+        let Some(edge) = edges.iter().find(|edge| edge.partition == lane.partition) else {
+            continue;
+        };
+        let (partition, needed) = (lane.partition, lane.next_offset);
+        if needed < edge.earliest {
+            return Err(Error::RecoveryBlocked { partition, needed, earliest: edge.earliest });
+        }
+        if needed > edge.high_water {
+            return Err(Error::OffsetAhead { partition, needed, end: edge.high_water });
+        }
+        let Some(anchor) = lane.anchor.filter(|anchor| anchor.offset >= edge.earliest) else {
+            continue;
+        };
+        // The last record that was read must still be there, unless retention or compaction took it.
+        if let Some(got) = broker.record_at(&setup.topic, partition, anchor.offset).await? {
+            let seen = Anchor::of(anchor.offset, got.key(), got.value());
+            if seen.hash != anchor.hash {
+                return Err(Error::JournalForeign {
+                    name: format!("stream/{}", setup.identity.run_id),
+                    field: "anchor",
+                    held: format!("{} at {partition}:{}", anchor.hash, anchor.offset),
+                    offered: seen.hash.to_string(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes the values, a line an event and instrument: `{event_time, instrument, values: {node: value}}`.
+fn emit(path: &Path, batch: &FeatureBatch) -> Result<(), Error> {
+    let mut file = NewFile::at(path)?;
+    let mut line = Vec::new();
+    for times in &batch.times {
+        let mut series: Vec<_> =
+            batch.series.iter().filter(|s| s.instrument == times.instrument).collect();
+        series.sort_unstable_by(|a, b| a.node.cmp(&b.node));
+        for (at, time) in times.event_time.iter().enumerate() {
+            line.clear();
+            line.extend_from_slice(br#"{"event_time":"#);
+            write_i64(*time, &mut line);
+            line.extend_from_slice(br#","instrument":"#);
+            write_text(&times.instrument, &mut line);
+            line.extend_from_slice(br#","values":{"#);
+            for (index, series) in series.iter().enumerate() {
+                if index > 0 {
+                    line.push(b',');
+                }
+                write_text(&series.node, &mut line);
+                line.push(b':');
+                let value = series.values[at];
+                if value.is_finite() {
+                    write_f64(value, &mut line);
+                } else {
+                    line.extend_from_slice(b"null");
+                }
+            }
+            line.extend_from_slice(b"}}\n");
+            if let Err(source) = file.write_all(&line) {
+                return Err(file.failed(source));
+            }
+        }
+    }
+    file.finish()
+}
