@@ -25,6 +25,8 @@ const CLIENT_ID: &str = "finaz";
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Of the attempts that the writing client makes by itself.
 const ATTEMPTS_MAX: Duration = Duration::from_secs(3);
+/// Of one request of a client that follows; whoever has data answers within the long poll.
+const REQUEST_MAX: Duration = Duration::from_secs(10);
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
@@ -76,6 +78,7 @@ pub struct Broker {
     pub(super) patience: Duration,
     /// For messages.
     pub(super) place: String,
+    security: AuthConfig,
     writers: Arc<WriterOptions>,
 }
 
@@ -147,7 +150,15 @@ impl Broker {
         };
         let login = options.login.clone();
         let writers = Arc::new(WriterOptions { brokers: address.brokers, tls, login });
-        Ok(Self { kafka, patience: options.patience, place, writers })
+        Ok(Self { kafka, patience: options.patience, place, security, writers })
+    }
+
+    /// Another client that reads, with connections of its own: requests queue behind a long poll.
+    ///
+    /// # Errors
+    /// The broker went away.
+    pub(super) async fn another(&self) -> Result<Kafka, Error> {
+        attempt(&self.place, &self.security, self.patience.min(REQUEST_MAX)).await
     }
 
     /// A client that writes, with connections of its own.

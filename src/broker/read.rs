@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use krafka::__private::protocol::Record;
 use krafka::ConsumerRecord;
 use krafka::consumer::{AutoOffsetReset, Consumer, IsolationLevel};
 use tokio::time::{Instant, sleep};
@@ -17,24 +18,47 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// A record as it was read.
 #[derive(Debug)]
-pub struct Got(ConsumerRecord);
+pub struct Got(Kind);
+
+/// By the client's consumer, or by us from the batch.
+#[derive(Debug)]
+enum Kind {
+    Polled(ConsumerRecord),
+    Walked(Record),
+}
 
 impl Got {
+    pub(super) fn walked(record: Record) -> Self {
+        Self(Kind::Walked(record))
+    }
+
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
-        self.0.key.as_deref()
+        match &self.0 {
+            Kind::Polled(record) => record.key.as_deref(),
+            Kind::Walked(record) => record.key.as_deref(),
+        }
     }
 
     /// `None` is a tombstone.
     #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
-        self.0.value.as_deref()
+        match &self.0 {
+            Kind::Polled(record) => record.value.as_deref(),
+            Kind::Walked(record) => record.value.as_deref(),
+        }
     }
 
     /// The first header of this name, if it has a value.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&[u8]> {
-        self.0.header(name).flatten().map(|value| &value[..])
+        match &self.0 {
+            Kind::Polled(record) => record.header(name).flatten().map(|value| &value[..]),
+            Kind::Walked(record) => {
+                let mut headers = record.headers.iter();
+                headers.find(|header| header.key == name.as_bytes())?.value.as_deref()
+            }
+        }
     }
 }
 
@@ -151,7 +175,7 @@ fn count(topic: &Topic) -> i32 {
 impl Reader {
     /// The next record of a partition, if it is here already.
     pub fn held(&mut self, partition: u32) -> Option<Got> {
-        self.lanes[at(partition)].held.pop_front().map(Got)
+        self.lanes[at(partition)].held.pop_front().map(|record| Got(Kind::Polled(record)))
     }
 
     /// Waits until a record of the partition is held; says whether there will be one.
