@@ -170,7 +170,10 @@ impl From<Error> for Failure {
                 Self::new(1, "CANCEL_TOO_LATE", said, hint).with(more)
             }
             Error::NotPublished { run_id, state } => {
-                let hint = "wait for it: `finaz runs wait RUN`";
+                let hint = match state.as_str() {
+                    "CANCELLED" | "FAILED" => "it never will be: admit it again under another key",
+                    _ => "wait for it: `finaz runs wait RUN`",
+                };
                 let more = json!({"run_id": run_id, "state": state});
                 Self::new(1, "NOT_PUBLISHED", said, hint).with(more)
             }

@@ -20,7 +20,7 @@ use crate::manifest::Document;
 
 pub use batch::{FeatureBatch, Series, Times, compute};
 pub use plan::{Input, NodeSpec};
-pub use project::{Error, InstrumentColumns, Projection, project};
+pub use project::{Error, InstrumentColumns, Projection, check_fields, project};
 
 /// A manifest of kind `Flow` that was found good.
 #[derive(Clone, Debug)]
