@@ -320,6 +320,7 @@ impl From<BrokerError> for Failure {
             }
             BrokerError::WantsLogin { .. } => (2, "give --broker-user and --broker-password-file"),
             BrokerError::Denied { .. } => (1, "let the broker's administrator grant it"),
+            BrokerError::TooLarge { .. } => (1, "raise max.message.bytes of the topic"),
             BrokerError::Refused { .. } => (1, "see the broker's log"),
         };
         Self::new(exit, error.code(), error.to_string(), hint)
