@@ -183,6 +183,23 @@ impl From<Error> for Failure {
                 }))
             }
             Error::Journal(error) => error.into(),
+            Error::RecoveryBlocked { partition, needed, earliest } => {
+                let hint =
+                    "nothing is jumped over: begin a new run (--run-id), or restore the records";
+                Self::new(1, "RECOVERY_BLOCKED", said, hint).with(json!({
+                    "partition": partition, "needed": needed, "earliest": earliest
+                }))
+            }
+            Error::OffsetAhead { partition, needed, end } => {
+                let hint = "the log lost records or is another one; begin a new run (--run-id)";
+                Self::new(1, "OFFSET_AHEAD", said, hint).with(json!({
+                    "partition": partition, "needed": needed, "end": end
+                }))
+            }
+            Error::LedgerBroken { run_id } => {
+                let hint = "this is a defect: keep the topic and the journal, and report it";
+                Self::new(1, "LEDGER_BROKEN", said, hint).with(json!({"run_id": run_id}))
+            }
             Error::RunUnknown { run_id } => {
                 let hint = "see `finaz runs list`";
                 Self::new(2, "RUN_UNKNOWN", said, hint).with(json!({"run_id": run_id}))
@@ -201,7 +218,10 @@ impl From<Error> for Failure {
                 Self::new(1, "CANCEL_TOO_LATE", said, hint).with(more)
             }
             Error::NotPublished { run_id, state } => {
-                let hint = "wait for it: `finaz runs wait RUN`";
+                let hint = match state.as_str() {
+                    "CANCELLED" | "FAILED" => "it never will be: admit it again under another key",
+                    _ => "wait for it: `finaz runs wait RUN`",
+                };
                 let more = json!({"run_id": run_id, "state": state});
                 Self::new(1, "NOT_PUBLISHED", said, hint).with(more)
             }
@@ -367,6 +387,7 @@ impl From<BrokerError> for Failure {
             }
             BrokerError::WantsLogin { .. } => (2, "give --broker-user and --broker-password-file"),
             BrokerError::Denied { .. } => (1, "let the broker's administrator grant it"),
+            BrokerError::TooLarge { .. } => (1, "raise max.message.bytes of the topic"),
             BrokerError::Refused { .. } => (1, "see the broker's log"),
         };
         Self::new(exit, error.code(), error.to_string(), hint)

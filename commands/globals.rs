@@ -44,6 +44,10 @@ fn with_variables(command: Command) -> Command {
 
 fn with_variable(arg: Arg) -> Arg {
     let Some(long) = arg.get_long() else { return arg };
+    if arg.get_env().is_some() {
+        // It has a name of its own.
+        return arg;
+    }
     let name = config::variable(long);
     let switch = matches!(arg.get_action(), ArgAction::SetTrue);
     let arg = if switch { arg.value_parser(BoolishValueParser::new()) } else { arg };
@@ -53,7 +57,10 @@ fn with_variable(arg: Arg) -> Arg {
 
 /// Every variable that a flag of `command` listens to.
 pub(crate) fn variables(command: &Command) -> Vec<String> {
-    let own = command.get_arguments().filter_map(Arg::get_long).map(config::variable);
+    let own = command.get_arguments().filter_map(|arg| match arg.get_env() {
+        Some(name) => name.to_str().map(str::to_owned),
+        None => arg.get_long().map(config::variable),
+    });
     own.chain(command.get_subcommands().flat_map(variables)).collect()
 }
 

@@ -21,6 +21,7 @@ mod replay;
 mod run_once;
 mod runs;
 mod snapshot;
+mod stream;
 mod ui;
 mod worker;
 
@@ -79,6 +80,7 @@ enum Work {
     Refused(refused::RefusedCommand),
     Reconcile(reconcile::ReconcileArgs),
     Replay(Box<replay::ReplayArgs>),
+    Stream(Box<stream::StreamArgs>),
     #[command(subcommand)]
     Cas(cas::CasCommand),
     #[command(subcommand)]
@@ -143,6 +145,7 @@ async fn dispatch(cx: &mut Context<'_>, work: Work) -> Result<Exit, Failure> {
         Work::Refused(command) => refused::run(cx, command).await,
         Work::Reconcile(args) => reconcile::run(cx, args).await,
         Work::Replay(args) => replay::run(cx, *args).await,
+        Work::Stream(args) => stream::run(cx, *args).await,
         Work::Cas(command) => cas::run(cx, command).await,
         Work::Db(command) => db::run(cx, command).await,
         Work::Doctor(args) => doctor::run(cx, args).await,

@@ -30,6 +30,9 @@ pub enum Error {
     /// The user may not do this.
     #[error("the broker at {place} denies it: {why}")]
     Denied { place: String, why: String },
+    /// A record is longer than the topic allows.
+    #[error("the broker at {place} takes no record that long")]
+    TooLarge { place: String },
     /// An answer that no waiting changes.
     #[error("the broker at {place} refuses: {why}")]
     Refused { place: String, why: String },
@@ -48,6 +51,7 @@ impl Error {
             Self::SpeaksPlaintext { .. } => "BROKER_SPEAKS_PLAINTEXT",
             Self::WantsLogin { .. } => "BROKER_WANTS_LOGIN",
             Self::Denied { .. } => "BROKER_DENIED",
+            Self::TooLarge { .. } => "BROKER_RECORD_TOO_LARGE",
             Self::Refused { .. } => "BROKER_REFUSED",
         }
     }

@@ -15,8 +15,9 @@ use super::{Broker, Error, Topic};
 /// does not turn the former off): a batch is smaller or larger.
 const SMALL_MAX: usize = 7 << 10;
 const LARGE_MIN: usize = 72 << 10;
-/// A broker takes up to 1 MiB by default, and the last record comes on top of this.
 const FULL: usize = 256 << 10;
+/// A broker takes up to 1 MiB by default: a long record goes alone rather than on top of a batch.
+const MOST: usize = 768 << 10;
 /// What a record costs besides its parts, about.
 const RECORD_OVERHEAD: usize = 24;
 /// Of one call; a broker that is there answers in milliseconds.
@@ -58,6 +59,12 @@ impl Batch {
             self.headers.push((name, self.bytes.len()));
         }
         self.entries.push(Entry { key, value, headers: self.headers.len() });
+    }
+
+    /// Whether a record with so many bytes of a value still goes with the others.
+    #[must_use]
+    pub fn has_room(&self, value: usize) -> bool {
+        self.is_empty() || self.size() + value <= MOST
     }
 
     /// Whether it is large enough to be sent as it is.
@@ -237,6 +244,9 @@ fn of_writer(error: &rskafka::client::error::Error, place: String) -> Error {
         error,
         Writer::Connection(_) | Writer::Request(_) | Writer::RetryFailed(_) | Writer::Timeout
     );
+    if says(|code| matches!(code, ProtocolError::MessageTooLarge)) {
+        return Error::TooLarge { place };
+    }
     if denied {
         Error::Denied { place, why }
     } else if passes || lost {
@@ -272,5 +282,13 @@ mod tests {
         assert_eq!(records[0].headers["m"], b"x");
         assert_eq!(records[1].headers["n"], b"22");
         assert!(!batch.is_full() && !batch.is_empty());
+    }
+
+    #[test]
+    fn a_long_record_goes_alone() {
+        let mut batch = Batch::default();
+        assert!(batch.has_room(4 << 20));
+        batch.push(b"a", Some(b"one"), [] as [(&str, &str); 0]);
+        assert!(batch.has_room(FULL) && !batch.has_room(MOST));
     }
 }

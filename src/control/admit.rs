@@ -68,6 +68,8 @@ pub async fn admit(control: &Control, request: &AdmitRequest) -> Result<Admitted
 pub(super) fn resolve(control: &Control, request: &AdmitRequest) -> Result<Request, Error> {
     let (flow, snapshot) =
         inputs::Inputs::new(control).pair(&request.flow, request.snapshot.as_deref())?;
+    // Before anything is admitted: a run over fields that are not there could only fail.
+    inputs::check_fields(control, flow, snapshot)?;
     Ok(Request::new(
         &request.principal,
         &request.operation,

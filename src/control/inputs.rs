@@ -230,15 +230,28 @@ fn import_plain(artifacts: &Artifacts, path: &Path) -> Result<Hash, Error> {
     Ok(imported.snapshot)
 }
 
+/// Whether the events of a snapshot have the fields that a flow reads, told by the first of them.
+pub(super) fn check_fields(control: &Control, flow: Hash, snapshot: Hash) -> Result<(), Error> {
+    let artifacts = control.artifacts()?;
+    let flow = Flow::parse(&artifacts.get(&flow)?, &flow.to_string())?;
+    let line = first_line(artifacts, &snapshot)?;
+    Ok(crate::flow::check_fields(&flow, &line, &snapshot.to_string())?)
+}
+
+fn first_line(artifacts: &Artifacts, snapshot: &Hash) -> Result<Vec<u8>, Error> {
+    let mut line = Vec::new();
+    let mut reader = artifacts.reader(snapshot)?.take(EVENT_BYTES_MAX);
+    reader
+        .read_until(b'\n', &mut line)
+        .map_err(|source| artifacts::Error::Io { place: snapshot.to_string(), source })?;
+    Ok(line)
+}
+
 /// A hash may name any blob: the first line tells whether this one is a snapshot.
 fn check_snapshot(artifacts: &Artifacts, hash: &Hash) -> Result<(), Error> {
     const FIELDS: &[&str] = &["event_id", "event_time", "instrument", "seq"];
     let place = hash.to_string();
-    let mut line = Vec::new();
-    let mut reader = artifacts.reader(hash)?.take(EVENT_BYTES_MAX);
-    reader
-        .read_until(b'\n', &mut line)
-        .map_err(|source| artifacts::Error::Io { place: place.clone(), source })?;
+    let line = first_line(artifacts, hash)?;
     let event = canonical::parse(line.strip_suffix(b"\n").unwrap_or(&line), &place);
     match event {
         Ok(Value::Map(event)) if FIELDS.iter().all(|field| event.contains_key(*field)) => Ok(()),

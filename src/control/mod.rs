@@ -22,6 +22,7 @@ pub mod replay;
 pub mod run_once;
 pub mod runs;
 pub mod snapshots;
+pub mod stream;
 pub mod worker;
 
 use std::sync::{Arc, OnceLock};

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use super::Error;
+use crate::invalid::Invalid;
 
 /// Under way; dropped before [`NewFile::finish`], it leaves nothing.
 #[derive(Debug)]
@@ -30,16 +31,20 @@ impl NewFile {
     }
 
     fn with_mode(target: &Path, mode: u32) -> Result<Self, Error> {
+        // A link is followed, so that it stays one; what is no plain file is not ours to replace.
+        let target = fs::canonicalize(target).unwrap_or_else(|_new| target.to_owned());
+        if fs::symlink_metadata(&target).is_ok_and(|there| !there.is_file()) {
+            let what = "is a device, a folder or a pipe, not a plain file";
+            let place = target.display().to_string();
+            return Err(Invalid::new("FILE_NOT_PLAIN", place, what, "name a file").into());
+        }
         let mut name = target.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.tmp", Uuid::new_v4().simple()));
         let beside = target.with_file_name(name);
         let failed = |source| Error::NotWritten { place: target.display().to_string(), source };
-        if target.is_dir() {
-            return Err(failed(io::ErrorKind::IsADirectory.into()));
-        }
         let file = File::options().write(true).create_new(true).mode(mode).open(&beside);
         let to = BufWriter::with_capacity(1 << 16, file.map_err(failed)?);
-        let new = Self { to, beside, target: target.to_owned(), placed: false };
+        let new = Self { to, beside, target: target.clone(), placed: false };
         // A umask may have taken bits away.
         new.to.get_ref().set_permissions(Permissions::from_mode(mode)).map_err(failed)?;
         Ok(new)

@@ -291,6 +291,9 @@ fn send(
         let partition = replay::partition(arrival.key.as_bytes(), count);
         let lane = usize::try_from(partition).expect("32 bits fit");
         let lane = &mut sending.lanes[lane];
+        if !lane.gathered.has_room(arrival.event.map_or(0, <[u8]>::len)) {
+            lane.send()?;
+        }
         push(&mut lane.gathered, &arrival, replay_id);
         if lane.gathered.is_full() {
             lane.send()?;

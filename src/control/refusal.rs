@@ -118,6 +118,15 @@ pub enum Error {
     JournalMoved { name: String, fence: i64, found: Option<(i64, i64)> },
     #[error(transparent)]
     Journal(#[from] journal::Error),
+    /// Retention took records that a stream has not read: there is no way on that would not lose them.
+    #[error("partition {partition}: offset {needed} is needed, and the log begins at {earliest}")]
+    RecoveryBlocked { partition: i32, needed: i64, earliest: i64 },
+    /// A stream stands behind the end of the log: that is not the log it read.
+    #[error("partition {partition}: offset {needed} is beyond the end of the log, {end}")]
+    OffsetAhead { partition: i32, needed: i64, end: i64 },
+    /// Records that were read and have no treatment, or two: a defect of this program.
+    #[error("the ledger of {run_id} does not hold: nothing was committed")]
+    LedgerBroken { run_id: String },
     #[error("there is no run {run_id}")]
     RunUnknown { run_id: String },
     #[error("run {run_id} failed: {error}")]
@@ -166,6 +175,15 @@ impl Error {
         let full = matches!(self, Self::NotWritten { source, .. } if is_full(source));
         let broker = matches!(self, Self::Broker(error) if error.is_away());
         disk_full || store || warehouse || broker || full
+    }
+
+    /// The state of a stream that this ends and that stays blocked by it.
+    pub(super) fn blocks(&self) -> Option<&'static str> {
+        match self {
+            Self::RecoveryBlocked { .. } => Some("RECOVERY_BLOCKED"),
+            Self::OffsetAhead { .. } => Some("OFFSET_AHEAD"),
+            _ => None,
+        }
     }
 }
 

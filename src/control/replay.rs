@@ -110,14 +110,12 @@ pub fn replay(
     request: &ReplayRequest,
     progress: &dyn Fn(u64),
 ) -> Result<Replayed, Error> {
+    let note = metrics::Note::at(request.metrics_file.as_deref());
     let replayed = replay_once(control, request, progress);
-    if let Some(path) = &request.metrics_file {
-        let noted = metrics::write(path, &replayed);
-        if replayed.is_ok() {
-            noted?;
-        }
-    }
-    replayed
+    let noted = note.end(replayed.as_ref().ok());
+    let replayed = replayed?;
+    noted?;
+    Ok(replayed)
 }
 
 fn replay_once(

@@ -22,7 +22,7 @@ use crate::manifest::Document;
 pub use batch::{FeatureBatch, Series, Times, compute, gather};
 pub use duration::{FORM as DURATION_FORM, parse as nanoseconds};
 pub use plan::{Input, InstrumentState, NodeSpec};
-pub use project::{Error, InstrumentColumns, Projection, project};
+pub use project::{Error, InstrumentColumns, Projection, check_fields, project};
 
 /// A manifest of kind `Flow` that was found good.
 #[derive(Clone, Debug)]

@@ -61,6 +61,24 @@ pub fn project(flow: &Flow, body: &mut dyn BufRead, place: &str) -> Result<Proje
     }
 }
 
+/// Holds the fields that `flow` reads against the first event of a snapshot: an import writes the same fields in each.
+///
+/// # Errors
+/// `FIELD_UNKNOWN`, `SNAPSHOT_DAMAGED`.
+pub fn check_fields(flow: &Flow, first_line: &[u8], place: &str) -> Result<(), Invalid> {
+    let mut reader = Reader::new(flow, place);
+    let mut cells = vec![Cell::Absent; flow.plan.fields.len()];
+    first_line.clone_into(&mut reader.first_line);
+    reader.lines = 1;
+    let line = first_line.strip_suffix(b"\n").unwrap_or(first_line);
+    let head = scan::event(line, &flow.plan.fields, &mut cells, (place, 1))?;
+    let absent = cells.iter().position(|cell| matches!(cell, Cell::Absent));
+    match absent {
+        Some(field) => Err(reader.unknown_field(&head.instrument, &flow.plan.fields[field])),
+        None => Ok(()),
+    }
+}
+
 struct Reader<'a> {
     flow: &'a Flow,
     place: &'a str,
@@ -226,7 +244,8 @@ impl<'a> Reader<'a> {
 
     fn unknown_field(&self, instrument: &str, field: &str) -> Invalid {
         // Any line shows what fields there are; the nodes could have been meant as well.
-        let first = canonical::parse(&self.first_line, self.place);
+        let line = self.first_line.strip_suffix(b"\n").unwrap_or(&self.first_line);
+        let first = canonical::parse(line, self.place);
         let fields = match &first {
             Ok(Value::Map(map)) => map.keys().map(String::as_str).collect(),
             _ => Vec::new(),

@@ -44,6 +44,11 @@ impl<'a> Document<'a> {
             let hint = "save the file as UTF-8";
             Invalid::new(codes.syntax, format!("{place}:{line}:1"), "this is not UTF-8", hint)
         })?;
+        if text.starts_with('\u{feff}') {
+            let message = "a manifest must not start with a byte-order mark";
+            let hint = "save the file as UTF-8 without a byte-order mark";
+            return Err(Invalid::new(codes.syntax, format!("{place}:1:1"), message, hint));
+        }
         let value = yaml::parse(text, dialect).map_err(|problem| {
             let (line, column) = problem.at;
             let place = format!("{place}:{line}:{column}");

@@ -147,7 +147,7 @@ impl Source {
             return Error::io(&self.place, source);
         }
         let message = if source.kind() == io::ErrorKind::UnexpectedEof {
-            "the gzip file is cut off".to_owned()
+            "the gzip file is cut off, or something follows its end".to_owned()
         } else {
             format!("the gzip file is damaged: {source}")
         };

@@ -52,6 +52,21 @@ fn run_row(row: &tokio_postgres::Row) -> RunRow {
 }
 
 impl Store {
+    /// The hash of the values that the newest publication of a flow has.
+    pub async fn published_for(&self, flow: &Hash) -> Result<Option<Hash>, Error> {
+        let client = self.client().await?;
+        let flow: &[u8] = flow.as_bytes();
+        let row = client
+            .query_opt(
+                "SELECT p.values_hash FROM finaz.publications AS p JOIN finaz.api_runs AS r USING (run_no)
+                 WHERE r.flow = $1 ORDER BY p.run_no DESC LIMIT 1",
+                &[&flow],
+            )
+            .await
+            .map_err(|error| self.error(&error))?;
+        Ok(row.map(|row| Hash::from_digest(row.get(0)).expect("the column is checked")))
+    }
+
     /// The newest runs, first the newest.
     pub async fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRow>, Error> {
         let client = self.client().await?;

@@ -154,12 +154,12 @@ impl Engine {
     }
 
     /// A record that the client could not decode; whatever of it there is, is kept.
-    pub fn omit(&mut self, partition: i32, offset: i64, detail: &str) {
+    pub fn omit(&mut self, partition: i32, offset: i64, detail: &str, raw: &[u8]) {
         let Some(lane) = self.lanes.get_mut(&partition).filter(|l| l.next_offset <= offset) else {
             return;
         };
         lane.next_offset = offset + 1;
-        let record = Record { partition, offset, key: None, value: None };
+        let record = Record { partition, offset, key: None, value: Some(raw) };
         self.quarantine(record, Treatment::Omitted, Reason::Undecodable, detail.to_owned(), None);
         self.settle(record, [0; 16], Treatment::Omitted, Reason::Undecodable);
     }

@@ -209,7 +209,23 @@ fn flags_that_make_no_sense_are_refused() {
     );
     let folder = place.0.path().display().to_string();
     let args = [&with(&["--dry-run"])[..], &["--out", &folder]].concat();
-    assert_eq!(refused(&place, &args, &folder), "FILE_UNWRITABLE");
+    assert_eq!(refused(&place, &args, &folder), "FILE_NOT_PLAIN");
+    // What is no plain file stays what it is, and so does a link to it.
+    let (socket, link) = (place.path("socket"), place.path("link"));
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+    std::os::unix::fs::symlink(&socket, &link).expect("a link");
+    for option in ["--out", "--faults-out", "--metrics-file"] {
+        let args = [&with(&["--dry-run"])[..], &[option, link.to_str().expect("UTF-8")]].concat();
+        let run = place.finaz(&[&["replay", "--json"][..], &args].concat());
+        assert_eq!(run.exits(2).refusal(), "FILE_NOT_PLAIN", "{option}");
+    }
+    assert!(link.is_symlink() && !fs::metadata(&socket).expect("a socket").is_file());
+    let nowhere = place.path("no/where").display().to_string();
+    let args = [&with(&["--dry-run"])[..], &["--out", &nowhere]].concat();
+    assert_eq!(
+        place.finaz(&[&["replay", "--json"][..], &args].concat()).exits(2).refusal(),
+        "FILE_UNWRITABLE"
+    );
 }
 
 #[test]

@@ -98,3 +98,17 @@ fn a_lost_reply_to_the_commit_of_an_admission_is_a_success_and_not_a_conflict() 
         }
     }
 }
+
+#[test]
+fn a_flow_over_a_field_that_no_event_has_is_refused_before_anything_is_admitted() {
+    let Some(stage) = Stage::without_warehouse() else { return };
+    stage.fixture();
+    let manifest = "kind: Flow\nname: f\nsource: {snapshot: fixture.snapshot.01}\ninstruments: [sim.alpha]\n\
+                    nodes: [{id: e, type: ema, period: 3, input: clsoe}]\nsink: {dataset: d}\n";
+    let flow = stage.file("f.yaml", manifest);
+    for verb in ["admit", "run-once"] {
+        let refused = stage.finaz(&[verb, "--flow", &flow]).refuses(2, "FIELD_UNKNOWN");
+        assert!(refused["hint"].as_str().is_some_and(|hint| hint.contains("close")), "{refused}");
+    }
+    assert_eq!(stage.count("SELECT count(*) FROM finaz.api_runs"), 0);
+}

@@ -271,13 +271,17 @@ fn a_replay_told_to_end_ends_143_and_the_next_says_what_it_left() {
     let Some(place) = Place::new() else { return };
     let file = place.long(600);
     let args = ["replay", "--snapshot", &file, "--generate", "30", "--topic", &place.topic];
-    let mut first = place.start(&[&args[..], &["--speed", "realtime"]].concat());
+    let metrics = place.path("replay.prom");
+    let slowly = ["--speed", "realtime", "--metrics-file", &metrics];
+    let mut first = place.start(&[&args[..], &slowly].concat());
     until("records of the first", PATIENCE, || {
         let there = place.topic_exists(&place.topic) && !place.records().is_empty();
         there.then_some(())
     });
     first.signal(Signal::TERM);
     first.wait(PATIENCE).refuses(143, "INTERRUPTED");
+    let noted = fs::read_to_string(&metrics).expect("metrics of a failure");
+    assert!(noted.contains("\nfinaz_replay_success 0\n"), "{noted}");
     let before: usize = place.records().values().map(Vec::len).sum();
     assert_eq!(place.finaz(&args).exits(0).json()["republished"], before);
 }
@@ -307,6 +311,33 @@ fn many_arrivals_come_back_as_they_were_written() {
     let dry = place.finaz(&[&args[..], &["--dry-run"]].concat()).exits(0).json();
     assert_eq!(dry["log_hash"], replayed["log_hash"]);
     assert_eq!(dry["partitions"], replayed["partitions"]);
+}
+
+#[test]
+fn a_long_event_goes_alone_and_one_beyond_the_topics_limit_is_named_as_that() {
+    let Some(place) = Place::new() else { return };
+    let events = |longest: usize| {
+        let line = |at: usize| {
+            let note = "x".repeat(if at == 300 { longest } else { 700 });
+            format!(
+                "{{\"event_id\":\"e{at}\",\"instrument\":\"i\",\"seq\":{at},\"event_time\":{at},\"close\":1.5,\"note\":\"{note}\"}}\n"
+            )
+        };
+        let name = format!("long-{longest}");
+        let file = place.path(&format!("{name}.jsonl"));
+        fs::write(&file, (0..400).map(line).collect::<String>()).expect("a written file");
+        let args = ["snapshot", "import", &file, "--name", &name, "--field", "note"];
+        place.finaz(&args).exits(0);
+        name
+    };
+    let none = place.path("none.json");
+    fs::write(&none, r#"{"kind":"FaultSchedule","faults":[]}"#).expect("a written file");
+    let replay = |name: &str| {
+        place.finaz(&["replay", "--snapshot", name, "--faults", &none, "--topic", &place.topic])
+    };
+    // Below 1 MiB, but not on top of what was gathered before it.
+    assert_eq!(replay(&events(1_000_000)).exits(0).json()["published"], 400);
+    replay(&events(1_100_000)).refuses(1, "BROKER_RECORD_TOO_LARGE");
 }
 
 #[test]

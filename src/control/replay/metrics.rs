@@ -9,8 +9,32 @@ use super::Replayed;
 use crate::control::Error;
 use crate::control::new_file::NewFile;
 
+/// A file to be written at the end, whatever the end is: one that unwinds is a failure as well.
+#[derive(Debug)]
+pub(super) struct Note<'a>(Option<&'a Path>);
+
+impl<'a> Note<'a> {
+    pub(super) fn at(path: Option<&'a Path>) -> Self {
+        Self(path)
+    }
+
+    /// Writes how it ended; `None` is a failure.
+    pub(super) fn end(mut self, replayed: Option<&Replayed>) -> Result<(), Error> {
+        self.0.take().map_or(Ok(()), |path| write(path, replayed))
+    }
+}
+
+impl Drop for Note<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            // Best effort: what unwinds counts more.
+            drop(write(path, None));
+        }
+    }
+}
+
 /// Writes the file whole, in place of the last one. The collector is another user.
-pub(super) fn write(path: &Path, replayed: &Result<Replayed, Error>) -> Result<(), Error> {
+fn write(path: &Path, replayed: Option<&Replayed>) -> Result<(), Error> {
     let mut file = NewFile::readable_at(path)?;
     file.write_all(text(replayed, now()).as_bytes()).map_err(|source| file.failed(source))?;
     file.finish()
@@ -21,7 +45,7 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-fn text(replayed: &Result<Replayed, Error>, now: f64) -> String {
+fn text(replayed: Option<&Replayed>, now: f64) -> String {
     let mut out = String::new();
     let mut gauge = |name: &str, help: &str, value: f64| {
         writeln!(out, "# HELP finaz_replay_{name} {help}\n# TYPE finaz_replay_{name} gauge")
@@ -29,9 +53,9 @@ fn text(replayed: &Result<Replayed, Error>, now: f64) -> String {
             .expect("a String takes all");
     };
     gauge("last_end_timestamp_seconds", "When the last replay ended.", now);
-    gauge("success", "Whether the last replay came to its end.", f64::from(replayed.is_ok()));
+    gauge("success", "Whether the last replay came to its end.", f64::from(replayed.is_some()));
     // After a failure there are no counts, rather than those of another replay.
-    let Ok(replayed) = replayed else { return out };
+    let Some(replayed) = replayed else { return out };
     #[expect(clippy::cast_precision_loss, reason = "Prometheus counts in floats")]
     for (name, help, count) in [
         ("arrivals", "Arrivals in the log.", replayed.arrivals),

@@ -61,7 +61,9 @@ impl Held {
         let released = self.store.release(&self.lease.name, &self.lease.owner).await;
         match released {
             Ok(Ok(_row)) => {}
-            Ok(Err((refusal, _row))) => tracing::debug!(?refusal, "the lease was not ours any more"),
+            Ok(Err((refusal, _row))) => {
+                tracing::debug!(?refusal, "the lease was not ours any more")
+            }
             Err(error) => tracing::warn!(%error, "the lease runs out by itself"),
         }
     }

@@ -61,8 +61,22 @@ impl StandingView {
             owner: view.owner.filter(|_| view.live).map(|owner| owner.to_string()),
             live: view.live,
             head: row.head,
-            counts: report.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
+            // A row without a report has read nothing yet.
+            counts: report
+                .and_then(|text| serde_json::from_str(text).ok())
+                .unwrap_or_else(|| Counts { ledger_ok: report.is_none(), ..Counts::default() }),
         }
+    }
+}
+
+impl StreamsReport {
+    /// Whether every ledger holds and nothing is blocked.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let blocked = ["RECOVERY_BLOCKED", "OFFSET_AHEAD"];
+        self.streams
+            .iter()
+            .all(|view| view.counts.ledger_ok && !blocked.contains(&view.state.as_str()))
     }
 }
 
@@ -99,10 +113,15 @@ pub struct SeenView {
 }
 
 /// Looks an event up in the journal of a run.
-pub async fn explain(control: &Control, run_id: &str, event_id: &str) -> Result<Explained, Error> {
+pub async fn explain(
+    control: &Control,
+    run_id: Option<&str>,
+    event_id: &str,
+) -> Result<Explained, Error> {
     let wanted = identity_of(event_id);
     let mut seen = Vec::new();
-    if let Some((artifacts, head)) = open(control, run_id).await? {
+    let (run_id, journal) = open(control, run_id).await?;
+    if let Some((artifacts, head)) = journal {
         journal::fates(artifacts, &head, &mut |at, fate: Fate| {
             if fate.id == wanted {
                 seen.push(SeenView {
@@ -115,7 +134,7 @@ pub async fn explain(control: &Control, run_id: &str, event_id: &str) -> Result<
             }
         })?;
     }
-    Ok(Explained { event_id: event_id.to_owned(), run_id: run_id.to_owned(), seen })
+    Ok(Explained { event_id: event_id.to_owned(), run_id, seen })
 }
 
 /// Records that were not taken.
@@ -178,9 +197,13 @@ impl QuarantinedView {
 }
 
 /// The quarantine of a run, in the order read.
-pub async fn quarantine_list(control: &Control, run_id: &str) -> Result<QuarantineReport, Error> {
+pub async fn quarantine_list(
+    control: &Control,
+    run_id: Option<&str>,
+) -> Result<QuarantineReport, Error> {
     let (mut total, mut quarantined) = (0, Vec::new());
-    if let Some((artifacts, head)) = open(control, run_id).await? {
+    let (run_id, journal) = open(control, run_id).await?;
+    if let Some((artifacts, head)) = journal {
         journal::quarantined(artifacts, &head, &mut |at, row| {
             total += 1;
             if quarantined.len() < LIST_MAX {
@@ -188,13 +211,13 @@ pub async fn quarantine_list(control: &Control, run_id: &str) -> Result<Quaranti
             }
         })?;
     }
-    Ok(QuarantineReport { run_id: run_id.to_owned(), total, quarantined })
+    Ok(QuarantineReport { run_id, total, quarantined })
 }
 
 /// One record of the quarantine with its bytes; `place` is `partition:offset`.
 pub async fn quarantine_show(
     control: &Control,
-    run_id: &str,
+    run_id: Option<&str>,
     place: &str,
 ) -> Result<QuarantinedView, Error> {
     let wanted = place
@@ -205,7 +228,8 @@ pub async fn quarantine_show(
         Invalid::new("PLACE_INVALID", place, message, "write them as 3:17")
     })?;
     let mut found = None;
-    if let Some((artifacts, head)) = open(control, run_id).await? {
+    let (_, journal) = open(control, run_id).await?;
+    if let Some((artifacts, head)) = journal {
         journal::quarantined(artifacts, &head, &mut |at, row| {
             if (row.partition, row.offset) == (partition, offset) {
                 found = Some(QuarantinedView::of(at, &row).with_bytes(&row));
@@ -219,15 +243,34 @@ pub async fn quarantine_show(
     })
 }
 
-/// The journal of a run; `None` when nothing was committed yet.
+/// A stream by its run, or the only one there is.
+pub(super) async fn find(control: &Control, run_id: Option<&str>) -> Result<StreamView, Error> {
+    let store = control.ready_store().await?;
+    if let Some(run_id) = run_id {
+        let view = store.stream(&format!("stream/{run_id}")).await?;
+        return view.ok_or_else(|| unknown(run_id));
+    }
+    let mut views = store.streams(None, None).await?;
+    match (views.pop(), views.len()) {
+        (Some(view), 0) => Ok(view),
+        (None, _) => Err(unknown("")),
+        (Some(_), others) => {
+            let message = format!("there are {} streams", others + 1);
+            let hint = "say which with --run-id; see `finaz stream status`";
+            Err(Invalid::new("RUN_ID_MISSING", "--run-id", message, hint).into())
+        }
+    }
+}
+
+/// The run and its journal; no journal when nothing was committed yet.
 async fn open<'a>(
     control: &'a Control,
-    run_id: &str,
-) -> Result<Option<(&'a Artifacts, Head)>, Error> {
-    let view = control.ready_store().await?.stream(&format!("stream/{run_id}")).await?;
-    let view = view.ok_or_else(|| unknown(run_id))?;
+    run_id: Option<&str>,
+) -> Result<(String, Option<(&'a Artifacts, Head)>), Error> {
+    let view = find(control, run_id).await?;
     let artifacts = control.artifacts()?;
-    Ok(journal::head(artifacts, &view.row)?.map(|head| (&**artifacts, head)))
+    let head = journal::head(artifacts, &view.row)?;
+    Ok((view.row.identity.run_id, head.map(|head| (&**artifacts, head))))
 }
 
 fn unknown(run_id: &str) -> Error {

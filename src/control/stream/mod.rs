@@ -2,6 +2,7 @@
 
 mod lease;
 mod look;
+mod moves;
 mod report;
 mod session;
 
@@ -12,10 +13,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 pub use look::{
-    Explained, QuarantineReport, QuarantinedView, SeenView, StreamsReport, explain, quarantine_list,
-    quarantine_show, status,
+    Explained, QuarantineReport, QuarantinedView, SeenView, StandingView, StreamsReport, explain,
+    quarantine_list, quarantine_show, status,
 };
-pub use report::{PartitionView, StreamReport};
+pub use moves::{ExportReport, ImportReport, MarkReport, export, import, mark};
+pub use report::{Counts, PartitionView, StreamReport};
 
 use super::worker::Stop;
 use super::{Control, Error, brokers, inputs};
@@ -57,6 +59,7 @@ pub struct StreamRequest {
 }
 
 /// The request, checked, and what it is about.
+#[derive(Debug)]
 struct Setup {
     request: StreamRequest,
     commit_every: Duration,
@@ -167,7 +170,7 @@ fn check(request: &StreamRequest) -> Result<(Duration, i64), Invalid> {
 }
 
 /// Names of groups and runs are parts of file names and lease names elsewhere: plain ones only.
-pub(super) fn check_name(flag: &'static str, code: &'static str, name: &str) -> Result<(), Invalid> {
+fn check_name(flag: &'static str, code: &'static str, name: &str) -> Result<(), Invalid> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let message = if name.is_empty() || name.len() > NAME_BYTES_MAX {
         format!("a name has 1 to {NAME_BYTES_MAX} bytes, not {}", name.len())

@@ -97,7 +97,9 @@ impl Counts {
         let (identities, identity_bytes) = engine.identities();
         let per_partition: Vec<PartitionView> = standings
             .iter()
-            .map(|standing| partition(standing, positions.iter().find(|p| p.partition == standing.partition)))
+            .map(|standing| {
+                partition(standing, positions.iter().find(|p| p.partition == standing.partition))
+            })
             .collect();
         let behind = |view: &PartitionView| {
             view.high_water.map(|end| u64::try_from(end - view.next_offset).unwrap_or(0))
@@ -124,7 +126,8 @@ impl Counts {
 }
 
 fn partition(standing: &Standing, position: Option<&crate::broker::Position>) -> PartitionView {
-    let Ledger { read, consumed, filtered, duplicates_skipped, late, omitted, .. } = standing.ledger;
+    let Ledger { read, consumed, filtered, duplicates_skipped, late, omitted, .. } =
+        standing.ledger;
     // Zeros before the first answer: they say nothing.
     let edge = position.map(|position| position.edge).filter(|edge| edge.high_water > 0);
     PartitionView {
@@ -151,7 +154,8 @@ fn partition(standing: &Standing, position: Option<&crate::broker::Position>) ->
 /// The values of a result, when they are few.
 pub(super) fn values(batch: &FeatureBatch) -> Option<Box<RawValue>> {
     (batch.rows() <= VALUES_SHOWN_MAX).then(|| {
-        let text = String::from_utf8(batch.values_bytes().to_vec()).expect("FINAZ_JSON_V1 is UTF-8");
+        let text =
+            String::from_utf8(batch.values_bytes().to_vec()).expect("FINAZ_JSON_V1 is UTF-8");
         RawValue::from_string(text).expect("FINAZ_JSON_V1 is JSON")
     })
 }

@@ -56,8 +56,6 @@ pub(super) struct Session<'a> {
     committed: bool,
     since: Instant,
     last_commit: Instant,
-    /// When nothing was new at the last look.
-    idle: bool,
 }
 
 impl<'a> Session<'a> {
@@ -84,13 +82,14 @@ impl<'a> Session<'a> {
             engine.begin(edge.partition, edge.earliest);
         }
         let checked = check_log(setup, broker, &engine, &edges).await;
-        if let Err(Error::RecoveryBlocked { .. }) = &checked {
-            let reason = checked.as_ref().err().map(ToString::to_string);
-            let report = serde_json::to_string(&Counts::of(&engine, &[])).ok();
-            let state = "RECOVERY_BLOCKED".to_owned();
-            journal.mark(&StreamStatus { state, reason, report }).await?;
+        if let Err(error) = checked {
+            if let Some(state) = error.blocks() {
+                let report = serde_json::to_string(&Counts::of(&engine, &[])).ok();
+                let (state, reason) = (state.to_owned(), Some(error.to_string()));
+                journal.mark(&StreamStatus { state, reason, report }).await?;
+            }
+            return Err(error);
         }
-        checked?;
         let from: Vec<(i32, i64)> =
             engine.standings().iter().map(|lane| (lane.partition, lane.next_offset)).collect();
         let follower = broker.follow(&setup.topic, &from, FollowLimits::default()).await?;
@@ -108,7 +107,6 @@ impl<'a> Session<'a> {
             committed: false,
             since: now,
             last_commit: now,
-            idle: false,
         })
     }
 
@@ -136,10 +134,7 @@ impl<'a> Session<'a> {
                 batch = self.follower.next_batch(LOOK) => batch,
             };
             match batch {
-                Ok(events) => {
-                    self.idle = events.is_empty();
-                    self.take(events)?;
-                }
+                Ok(events) => self.take(events)?,
                 // A daemon goes on waiting; what it has is committed meanwhile.
                 Err(error) if error.is_away() && self.setup.request.once_n.is_none() => {
                     tracing::warn!(%error, "waiting for the broker");
@@ -203,7 +198,10 @@ impl<'a> Session<'a> {
                     self.paused.insert(lane.partition);
                 }
             }
-            tracing::warn!(waiting, "PROCESS_PAUSED: partitions that run ahead wait for the watermark");
+            tracing::warn!(
+                waiting,
+                "PROCESS_PAUSED: partitions that run ahead wait for the watermark"
+            );
         } else if waiting <= WAITING_MAX / 2 {
             for partition in self.paused.drain() {
                 self.follower.resume(partition);
@@ -280,9 +278,9 @@ impl<'a> Session<'a> {
 
     /// Ends a session that failed; where recovery is blocked, that is kept with all that was decided before.
     pub(super) async fn broken(mut self, error: Error) -> Error {
-        if let Error::RecoveryBlocked { .. } | Error::OffsetAhead { .. } = &error {
+        if let Some(state) = error.blocks() {
             let mut status = self.status();
-            status.state = error.state().to_owned();
+            state.clone_into(&mut status.state);
             status.reason = Some(error.to_string());
             let (delta, engine, watermark) = self.engine.cut();
             if let Err(error) = self.journal.commit(delta, engine, watermark, status).await {

@@ -168,6 +168,10 @@ fn json_errors_have_places_as_well() {
     // A byte-order mark makes JSON no YAML, whatever the name.
     let bom = format!("\u{feff}{good}");
     assert_eq!(Flow::parse(bom.as_bytes(), "flow").expect_err("BOM").code, "FLOW_BOM");
+    for place in ["f.yaml", "flow"] {
+        let error = Flow::parse("\u{feff}kind: Flow\n".as_bytes(), place).expect_err("BOM");
+        assert_eq!((error.code, error.message.contains("byte-order")), ("FLOW_SYNTAX", true));
+    }
     let error = Flow::parse(b"kind: \xff\n", "f.yaml").expect_err("not UTF-8");
     assert_eq!((error.code, error.place.as_str()), ("FLOW_SYNTAX", "f.yaml:1:1"));
     for (text, code) in [("", "FLOW_WRONG_TYPE"), ("- a", "FLOW_WRONG_TYPE"), ("\0", "FLOW_SYNTAX")]

@@ -1,0 +1,80 @@
+//! `finaz stream`
+
+use std::path::PathBuf;
+
+use finaz::control::stream::{self, MAX_JUMP, StreamReport, StreamRequest};
+
+use super::RunArgs;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::page::{Page, or_dash};
+use crate::ui::Exit;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FollowArgs {
+    /// Topic to read; it must be there
+    #[arg(long, value_name = "TOPIC", required = true)]
+    topic: Option<String>,
+    /// Group: streams of other groups over the same topic are other runs
+    #[arg(long, value_name = "GROUP", required = true)]
+    group: Option<String>,
+    /// Flow: a manifest, a name or a hash
+    #[arg(long, value_name = "FLOW", required = true)]
+    flow: Option<String>,
+    #[command(flatten)]
+    run: RunArgs,
+    /// Stop at exactly this many records of the run in all
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    once_n: Option<u64>,
+    /// Write the values to this file at the end, a JSON line an event
+    #[arg(long, value_name = "FILE")]
+    emit: Option<PathBuf>,
+    /// Commit this often
+    #[arg(long, value_name = "SEC", default_value_t = 1.0, allow_negative_numbers = true)]
+    commit_every: f64,
+    /// Omit records further ahead of their partition than this, in event time
+    #[arg(long, value_name = "DURATION", default_value = MAX_JUMP)]
+    max_jump: String,
+}
+
+pub(super) async fn run(cx: &mut Context<'_>, args: FollowArgs) -> Result<Exit, Failure> {
+    let (Some(topic), Some(group), Some(flow)) = (args.topic, args.group, args.flow) else {
+        return Err(Failure::usage("not all is said", "give --topic, --group and --flow"));
+    };
+    let request = StreamRequest {
+        topic,
+        group,
+        flow,
+        run_id: args.run.run_id,
+        once_n: args.once_n,
+        emit: args.emit,
+        commit_every: args.commit_every,
+        max_jump: args.max_jump,
+    };
+    let report =
+        cx.draining(async |control, stop| stream::stream(control, request, stop).await).await?;
+    cx.ui.report(&report, |page| show(page, &report));
+    Ok(Exit::Done)
+}
+
+fn show(page: &mut Page, report: &StreamReport) {
+    let counts = &report.counts;
+    page.pairs(&[
+        ("run", report.run_id.clone()),
+        ("state", report.state.clone()),
+        ("read", counts.read.to_string()),
+        ("consumed", counts.consumed.to_string()),
+        ("filtered", counts.filtered.to_string()),
+        ("duplicates", counts.duplicates_skipped.to_string()),
+        ("late", counts.late.to_string()),
+        ("omitted", counts.omitted.to_string()),
+        ("final", format!("{} of {}", report.applied, counts.consumed)),
+        ("lag", or_dash(counts.lag)),
+        ("fence", report.fence.to_string()),
+        ("values", report.values_hash.to_string()),
+        ("verdict", report.verdict.to_owned()),
+    ]);
+    if !counts.ledger_ok {
+        page.line("the ledger does not hold");
+    }
+}

@@ -1,0 +1,52 @@
+//! `finaz stream status`
+
+use finaz::control::stream;
+
+use super::RunArgs;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::page::{or_dash, second, short};
+use crate::ui::Exit;
+
+/// Show how streams stand, as of their last commits
+///
+/// Ends 1 when a ledger does not hold, or a stream is blocked.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    /// Only streams of this group
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+}
+
+pub(super) async fn run(cx: &mut Context<'_>, args: StatusArgs) -> Result<Exit, Failure> {
+    let report = cx
+        .awaiting(async |control| {
+            stream::status(control, args.run.run_id.as_deref(), args.group.as_deref()).await
+        })
+        .await?;
+    cx.ui.report(&report, |page| {
+        let rows = report.streams.iter().map(|view| {
+            vec![
+                short(&view.run_id),
+                view.state.clone(),
+                view.counts.read.to_string(),
+                view.counts.consumed.to_string(),
+                or_dash(view.counts.lag),
+                view.fence.to_string(),
+                short(&or_dash(view.owner.as_ref())),
+                second(&or_dash(view.committed_at.as_ref())),
+            ]
+        });
+        let header = &["run", "state", "read", "consumed", "lag", "fence", "owner", "committed"];
+        page.table(header, rows.collect(), "no streams");
+        for view in report.streams.iter().filter(|view| view.reason.is_some()) {
+            page.line(&format!("{}: {}", short(&view.run_id), or_dash(view.reason.as_ref())));
+        }
+        for view in report.streams.iter().filter(|view| !view.counts.ledger_ok) {
+            page.line(&format!("{}: the ledger does not hold", short(&view.run_id)));
+        }
+    });
+    Ok(if report.is_sound() { Exit::Done } else { Exit::Refused })
+}
