@@ -7,6 +7,7 @@ mod dice;
 mod disk;
 mod documents;
 mod ends;
+mod follow;
 mod instance;
 mod kills;
 mod leases;
