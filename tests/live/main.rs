@@ -9,6 +9,7 @@ mod documents;
 mod ends;
 mod follow;
 mod instance;
+mod journal;
 mod kills;
 mod leases;
 mod load;
