@@ -9,6 +9,7 @@ use krafka::__private::protocol::{
 };
 use krafka::error::ErrorCode;
 use krafka::{Kafka, KrafkaError};
+use tokio::time::timeout;
 
 use super::edges::{edges, unknown};
 use super::frames::{Frames, cut};
@@ -19,6 +20,7 @@ const COMMITTED: i8 = 1;
 /// The first version that names topics by id, so that one made anew under the name is another.
 const BY_ID: i16 = 13;
 const WITH_LOG_START: i16 = 5;
+const LOOK_MAX: Duration = Duration::from_secs(5);
 /// Of a whole answer; the first batch comes whole, however large.
 const ANSWER_MAX: i32 = 32 << 20;
 
@@ -88,8 +90,10 @@ impl Line {
     /// Looks again who leads; what fails here shows at the next fetch.
     pub(super) async fn look(&self) {
         let metadata = krafka::__private::kafka_metadata(&self.kafka);
-        if let Err(error) = metadata.force_refresh(Some(&[&self.topic.name])).await {
-            tracing::debug!(%error, "looking for the leaders");
+        match timeout(LOOK_MAX, metadata.force_refresh(Some(&[&self.topic.name]))).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "looking for the leaders"),
+            Err(_late) => tracing::debug!("nobody says who leads"),
         }
     }
 
@@ -210,7 +214,7 @@ impl Line {
     }
 
     /// Whether the topic is there and the same; a broker that lost sight of it for a moment is no proof.
-    async fn still_there(&self) -> Result<(), Error> {
+    pub(super) async fn still_there(&self) -> Result<(), Error> {
         use krafka::admin::DescribeTopicsOptions;
         let Topic { name, id, .. } = &*self.topic;
         let found =

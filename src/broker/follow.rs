@@ -4,7 +4,7 @@
 //! What a partition brings is fetched ahead, one answer at a time and leader; what was fetched lies in its
 //! lane until it is handed over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +13,17 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::fetch::{Line, Outcome, Want};
 use super::lane::Lane;
+use super::search::Search;
 use super::{Broker, Edge, Error, Got, Topic};
 
 /// How long a broker holds an answer that would be empty.
 const LONG_POLL: Duration = Duration::from_millis(500);
 /// Of one fetch and partition; a batch that is larger comes alone.
 const FETCH_BYTES: usize = 1 << 20;
+/// The same while other partitions of the broker have no room: a request queues behind the one before it.
+const SHORT_POLL: Duration = Duration::from_millis(20);
+/// Of one fetch, so that its answer has room for all.
+const PARTITIONS_MAX: usize = 32;
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// Answers without a batch, in a row, where the broker says that there are some.
@@ -98,6 +103,8 @@ pub struct Follower {
     lanes: Vec<Lane>,
     limits: FollowLimits,
     flights: JoinSet<Flown>,
+    /// The brokers that have one of them.
+    asked: BTreeSet<i32>,
     /// The lane that is asked first, in turn.
     turn: usize,
     patience: Duration,
@@ -108,6 +115,8 @@ pub struct Follower {
 /// What came back, or did not, for the partitions that were wanted of one leader.
 #[derive(Debug)]
 struct Flown {
+    /// Whose turn is over; `None` for one that did not take one.
+    leader: Option<i32>,
     wants: Vec<Want>,
     outcome: Result<Vec<(Want, Outcome)>, Error>,
     /// It looked where the next batch begins, for one that gives nothing.
@@ -115,8 +124,7 @@ struct Flown {
 }
 
 impl Broker {
-    /// A follower of some partitions, from the next offset of each on, with connections of its own. It
-    /// asks the broker for nothing before the first batch is wanted.
+    /// A follower of some partitions, from the next offset of each on, with connections of its own.
     ///
     /// # Errors
     /// No connection.
@@ -127,11 +135,13 @@ impl Broker {
         limits: FollowLimits,
     ) -> Result<Follower, Error> {
         let line = Line::new(self.another().await?, self.place.clone(), topic)?;
+        line.look().await;
         Ok(Follower {
             line,
             lanes: from.iter().map(|(partition, next)| Lane::new(*partition, *next)).collect(),
             limits,
             flights: JoinSet::new(),
+            asked: BTreeSet::new(),
             turn: 0,
             patience: self.patience,
             trouble: None,
@@ -165,8 +175,9 @@ impl Follower {
                     _ => Ok(events),
                 };
             }
-            let retry = self.lanes.iter().filter_map(|lane| lane.retry_at).min();
-            let wake = retry.map_or(end, |retry| retry.min(end));
+            let reads = self.lanes.iter().filter(|lane| !lane.paused && !lane.halted);
+            let retries = reads.filter_map(|lane| lane.retry_at).filter(|at| *at > now);
+            let wake = retries.min().map_or(end, |retry| retry.min(end));
             if self.flights.is_empty() {
                 sleep_until(wake).await;
             } else if let Ok(Some(flown)) = timeout_at(wake, self.flights.join_next()).await {
@@ -232,41 +243,53 @@ impl Follower {
         events
     }
 
-    /// Sends for more, for each partition that has room and nothing on its way.
+    /// Sends for more, for each partition that has room and nothing on its way; one fetch a broker.
     fn launch(&mut self) {
         let now = Instant::now();
         let room = FETCH_BYTES.min(self.limits.bytes.max(1));
+        let bytes = i32::try_from(room).expect("a megabyte at most");
         let mut wanted: BTreeMap<Option<i32>, Vec<Want>> = BTreeMap::new();
-        for lane in &mut self.lanes {
-            let full = lane.held() > 0 && lane.held() + room > self.limits.bytes;
+        let mut crowded = BTreeSet::new();
+        let count = self.lanes.len();
+        for at in 0..count {
+            let lane = &mut self.lanes[(self.turn + at) % count];
             let waits = lane.retry_at.is_some_and(|at| at > now);
-            if lane.paused || lane.halted || lane.flying || full || waits {
+            if lane.paused || lane.halted || lane.flying || waits {
                 continue;
             }
-            let want = Want {
-                partition: lane.partition,
-                from: lane.ahead,
-                epoch: lane.epoch,
-                bytes: i32::try_from(room).unwrap_or(i32::MAX),
-            };
-            lane.retry_at = None;
-            if lane.empty >= EMPTY_MAX {
-                if !lane.has_something() {
-                    lane.flying = true;
-                    self.flights.spawn(look_ahead(self.line.clone(), want, lane.edge.stable));
-                }
+            let (partition, from, epoch) = (lane.partition, lane.ahead, lane.epoch);
+            let want = Want { partition, from, epoch, bytes };
+            let is_empty = lane.empty >= EMPTY_MAX;
+            if is_empty && !lane.has_something() {
+                lane.flying = true;
+                self.flights.spawn(look_ahead(self.line.clone(), want, lane.edge.stable));
+            }
+            let leader = self.line.leader(partition);
+            if is_empty || leader.is_some_and(|leader| self.asked.contains(&leader)) {
+                continue;
+            }
+            let wants = wanted.entry(leader).or_default();
+            let full = lane.held() > 0 && lane.held() + room > self.limits.bytes;
+            if full || wants.len() == PARTITIONS_MAX {
+                crowded.insert(leader);
                 continue;
             }
             lane.flying = true;
-            wanted.entry(self.line.leader(lane.partition)).or_default().push(want);
+            lane.retry_at = None;
+            wants.push(want);
         }
-        for (leader, wants) in wanted {
-            self.flights.spawn(fly(self.line.clone(), leader, wants));
+        for (leader, wants) in wanted.into_iter().filter(|(_, wants)| !wants.is_empty()) {
+            let wait = if crowded.contains(&leader) { SHORT_POLL } else { LONG_POLL };
+            self.asked.extend(leader);
+            self.flights.spawn(fly(self.line.clone(), leader, wants, wait));
         }
     }
 
     fn land(&mut self, flown: Flown) -> Result<(), Error> {
-        let Flown { wants, outcome, found } = flown;
+        let Flown { leader, wants, outcome, found } = flown;
+        if let Some(leader) = leader {
+            self.asked.remove(&leader);
+        }
         for lane in &mut self.lanes {
             lane.flying &= !wants.iter().any(|want| want.partition == lane.partition);
         }
@@ -361,73 +384,48 @@ fn arrived(lane: &mut Lane, outcome: Outcome) {
     }
 }
 
-async fn fly(line: Line, leader: Option<i32>, wants: Vec<Want>) -> Flown {
-    let outcome = if let Some(leader) = leader {
-        line.fetch(leader, &wants, LONG_POLL).await
-    } else {
-        Err(line.leaderless(wants[0].partition))
+async fn fly(line: Line, leader: Option<i32>, wants: Vec<Want>, wait: Duration) -> Flown {
+    let outcome = match leader {
+        Some(leader) => line.fetch(leader, &wants, wait).await,
+        None => line.still_there().await.and(Err(line.leaderless(wants[0].partition))),
     };
     if outcome.is_err() {
         line.look().await;
     }
-    Flown { wants, outcome, found: None }
+    Flown { leader, wants, outcome, found: None }
 }
 
-/// Looks for the first batch behind an offset that gives none though it is stable, or one that cannot even
-/// be cut off. The broker gives the first batch that ends at or behind an offset, so the distance at
-/// which there is one is found by doubling and halving it.
+/// Looks where the log goes on behind an offset that gives nothing though it is stable, or a batch that cannot
+/// even be cut off.
 async fn look_ahead(line: Line, want: Want, stable: i64) -> Flown {
-    let mut flown = Flown { wants: vec![want], outcome: Ok(Vec::new()), found: None };
-    // Nothing at `low` and below, something at `high`: at first the end, where the log goes on.
-    let (mut low, mut high, mut at, mut begins) = (want.from - 1, stable, want.from, stable);
-    let mut why = None;
-    let mut step = 1;
-    while low + 1 < high {
+    let mut flown = Flown { leader: None, wants: vec![want], outcome: Ok(Vec::new()), found: None };
+    let (mut search, mut at, mut why) = (Search::new(want.from, stable), want.from, None);
+    loop {
         let outcome = match line.fetch_one(Want { from: at, ..want }).await {
             Ok(outcome) => outcome,
             Err(error) => return Flown { outcome: Err(error), ..flown },
         };
-        let first = match &outcome {
-            Outcome::Brought { frames, .. } => {
-                if at == want.from {
-                    why.clone_from(&frames.stuck);
-                }
-                frames.frames.first().filter(|frame| frame.last >= at).map(|frame| frame.base)
-            }
-            Outcome::OutOfRange(_) | Outcome::Diverged(_) | Outcome::Failed(_) => {
-                flown.outcome = Ok(vec![(want, outcome)]);
+        let Outcome::Brought { frames, .. } = &outcome else {
+            return Flown { outcome: Ok(vec![(want, outcome)]), ..flown };
+        };
+        let first = frames.frames.iter().find(|frame| frame.last >= at).map(|frame| frame.base);
+        if at == want.from {
+            why.clone_from(&frames.stuck);
+            flown.outcome = Ok(vec![(want, outcome)]);
+            if first.is_some() {
                 return flown;
             }
-        };
-        if at == want.from {
-            flown.outcome = Ok(vec![(want, outcome)]);
-        }
-        match first {
-            Some(base) => {
-                (high, begins) = (at, base.max(want.from));
-                // It begins behind all that gave nothing: there can be none before it.
-                if base > low && base <= low + 1 || at == want.from {
-                    break;
-                }
-            }
-            None => low = at,
-        }
-        at = if high == stable && begins == stable {
-            step *= 2;
-            (low + step).min(high - 1)
         } else {
-            low + (high - low) / 2
-        };
+            search.tried(at, first);
+        }
+        match search.next() {
+            Some(next) => at = next,
+            None => break,
+        }
     }
-    if begins > want.from {
-        tracing::warn!(
-            topic = line.topic().name,
-            partition = want.partition,
-            from = want.from,
-            to = begins,
-            "stepping over offsets that give nothing"
-        );
-        flown.found = Some((begins, why));
-    }
+    let to = search.result();
+    let (topic, Want { partition, from, .. }) = (&line.topic().name, want);
+    tracing::warn!(topic, partition, from, to, "offsets that give nothing are stepped over");
+    flown.found = Some((to, why));
     flown
 }

@@ -14,6 +14,7 @@ mod frames;
 mod lane;
 mod probe;
 mod read;
+mod search;
 mod topic;
 mod write;
 

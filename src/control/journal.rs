@@ -6,10 +6,12 @@
 mod merging;
 mod moving;
 mod reading;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use super::Error;
 use crate::artifacts::Artifacts;
@@ -44,6 +46,7 @@ pub(super) struct Journal {
     /// What it points at.
     head: Option<(Hash, Head)>,
     merging: Merging,
+    clock: Clock,
 }
 
 /// What a stream goes on with. What became of records, and what was applied, is not among it: that is read where it is
@@ -79,7 +82,7 @@ impl Journal {
         lease: StreamLease,
         identity: StreamIdentity,
     ) -> Result<(Self, Option<Loaded>), Error> {
-        let row = open_row(&store, &lease, &identity).await?;
+        let (row, clock) = open_row(&store, &lease, &identity).await?;
         let from = (row.fence, row.seq);
         let reader = Arc::clone(&artifacts);
         let loaded = blocking(move || reading::load(&reader, row)).await?;
@@ -88,7 +91,7 @@ impl Journal {
             Some((hash, head, loaded)) => (Some((hash, head)), Some(loaded)),
         };
         let merging = Merging::new(Arc::clone(&artifacts));
-        Ok((Self { artifacts, store, lease, identity, from, head, merging }, loaded))
+        Ok((Self { artifacts, store, lease, identity, from, head, merging, clock }, loaded))
     }
 
     /// Keeps what is new, and moves the pointer to it. Accepted events before the event time `drained_before` are applied:
@@ -123,6 +126,7 @@ impl Journal {
                 segments: before.unwrap_or_default(),
             },
             busy: self.merging.kinds(),
+            at_us: self.clock.now_us(),
         };
         let written = blocking(move || draft.write(delta)).await?;
         self.point_at(written.hash, written.head, status).await?;
@@ -172,9 +176,11 @@ async fn open_row(
     store: &Store,
     lease: &StreamLease,
     identity: &StreamIdentity,
-) -> Result<StreamRow, Error> {
-    let row = store.open_stream(lease, identity, OPENED).await?;
-    let row = row.map_err(|refusal| fenced(lease, refusal))?;
+) -> Result<(StreamRow, Clock), Error> {
+    let view = store.open_stream(lease, identity, OPENED).await?;
+    let view = view.map_err(|refusal| fenced(lease, refusal))?;
+    let clock = Clock { at_us: view.read_at_us, since: Instant::now() };
+    let row = view.row;
     if let Some((field, held, offered)) = row.identity.difference(identity) {
         return Err(Error::JournalForeign { name: row.name, field, held, offered });
     }
@@ -187,7 +193,21 @@ async fn open_row(
             known_fence: row.fence,
         });
     }
-    Ok(row)
+    Ok((row, clock))
+}
+
+/// The database's time, counted on: for people, nothing depends on it.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    at_us: i64,
+    since: Instant,
+}
+
+impl Clock {
+    fn now_us(self) -> i64 {
+        let passed = i64::try_from(self.since.elapsed().as_micros()).unwrap_or(i64::MAX);
+        self.at_us.saturating_add(passed)
+    }
 }
 
 fn fenced(lease: &StreamLease, refusal: StreamRefusal) -> Error {
@@ -228,6 +248,7 @@ struct Draft {
     head: Head,
     /// Kinds of which segments are being merged at this moment.
     busy: HashSet<Kind>,
+    at_us: i64,
 }
 
 /// A head in the artifact store, with everything that it names.
@@ -242,7 +263,7 @@ impl Draft {
     fn write(mut self, delta: Delta) -> Result<Written, Error> {
         let mut blobs: HashMap<Hash, Vec<u8>> = HashMap::new();
         self.head.segments.drop_drained(self.head.drained_before);
-        for segment in encoded(delta, self.head.seq) {
+        for segment in encoded(delta, self.head.seq, self.at_us) {
             self.head.segments.append(segment.kind, segment.named);
             blobs.insert(segment.named.hash, segment.bytes);
         }
@@ -283,10 +304,7 @@ impl Draft {
 }
 
 /// What is new as segments, each kind that has rows.
-fn encoded(delta: Delta, seq: i64) -> Vec<NewSegment> {
-    // For people: nothing depends on it.
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let at_us = i64::try_from(now.as_micros()).unwrap_or(i64::MAX);
+fn encoded(delta: Delta, seq: i64, at_us: i64) -> Vec<NewSegment> {
     [
         journal::accepted(&delta.accepted, seq),
         journal::applied(&delta.applied, seq),

@@ -114,6 +114,8 @@ pub struct StreamView {
     pub lease_fence: Option<i64>,
     pub expires_at: Option<String>,
     pub live: bool,
+    /// When this was read, by the database, in microseconds since 1970.
+    pub read_at_us: i64,
 }
 
 /// A commit: where the pointer stands and where it shall stand.
@@ -146,13 +148,13 @@ pub enum StreamVerdict {
 }
 
 impl Store {
-    /// The row of a stream under its lease, made where there is none; `status` is for a new one.
+    /// The row of a stream under its lease, made where there is none; `state` is for a new one.
     pub async fn open_stream(
         &self,
         lease: &StreamLease,
         identity: &StreamIdentity,
         state: &str,
-    ) -> Result<Result<StreamRow, StreamRefusal>, Error> {
+    ) -> Result<Result<StreamView, StreamRefusal>, Error> {
         let statement = format!("{UNDER_LEASE}{OPEN}");
         let flow: &[u8] = identity.flow.as_bytes();
         let row = self
@@ -180,7 +182,7 @@ impl Store {
             sqlstate: "02000".to_owned(),
             why: format!("the row of {} is gone", lease.name),
         };
-        Ok(Ok(view.ok_or_else(gone)?.row))
+        Ok(Ok(view.ok_or_else(gone)?))
     }
 
     /// Moves the pointer of a stream, under its lease, if it stands where the caller left it.
@@ -331,7 +333,8 @@ impl Store {
                     &format!(
                         "SELECT {COLUMNS}, l.owner, l.epoch, l.fence,
                                 to_char(l.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'),
-                                coalesce(NOT l.closed AND l.expires_at > clock_timestamp(), false)
+                                coalesce(NOT l.closed AND l.expires_at > clock_timestamp(), false),
+                                (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
                          FROM finaz.streams AS s LEFT JOIN finaz.leases AS l USING (name)
                          WHERE {which} ORDER BY s.name"
                     ),
@@ -395,5 +398,6 @@ fn stream_view(row: &tokio_postgres::Row) -> StreamView {
         lease_fence: row.get(19),
         expires_at: row.get(20),
         live: row.get(21),
+        read_at_us: row.get(22),
     }
 }

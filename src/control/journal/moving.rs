@@ -45,7 +45,7 @@ pub(in crate::control) struct Document {
     /// Of the stream and its lease.
     pub(in crate::control) name: String,
     pub(in crate::control) head: Head,
-    segments: Vec<NewSegment>,
+    pub(super) segments: Vec<NewSegment>,
 }
 
 impl Document {
@@ -80,7 +80,7 @@ pub(in crate::control) async fn import(
         return Err(Error::JournalForeign { name: held.clone(), field: "name", held, offered });
     }
     let identity = head.identity.clone();
-    let row = open_row(store, lease, &identity).await?;
+    let (row, _clock) = open_row(store, lease, &identity).await?;
     let exported = Hash::of(&head.to_bytes());
     if let Some(held) = row.head {
         let reader = Arc::clone(&artifacts);
@@ -112,7 +112,7 @@ pub(in crate::control) async fn import(
 }
 
 /// Keeps the segments and the head, in rounds of bounded size.
-fn keep(
+pub(super) fn keep(
     artifacts: &Artifacts,
     head: Head,
     segments: Vec<NewSegment>,
