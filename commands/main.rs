@@ -15,6 +15,7 @@ mod logging;
 mod man;
 mod outbox;
 mod page;
+mod parity;
 mod reconcile;
 mod refused;
 mod replay;
@@ -81,6 +82,7 @@ enum Work {
     Reconcile(reconcile::ReconcileArgs),
     Replay(Box<replay::ReplayArgs>),
     Stream(Box<stream::StreamArgs>),
+    Parity(parity::ParityArgs),
     #[command(subcommand)]
     Cas(cas::CasCommand),
     #[command(subcommand)]
@@ -145,6 +147,7 @@ async fn dispatch(cx: &mut Context<'_>, work: Work) -> Result<Exit, Failure> {
         Work::Refused(command) => refused::run(cx, command).await,
         Work::Reconcile(args) => reconcile::run(cx, args).await,
         Work::Replay(args) => replay::run(cx, *args).await,
+        Work::Parity(args) => parity::run(cx, args).await,
         Work::Stream(args) => stream::run(cx, *args).await,
         Work::Cas(command) => cas::run(cx, command).await,
         Work::Db(command) => db::run(cx, command).await,

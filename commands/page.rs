@@ -81,11 +81,12 @@ fn is_digit(c: char) -> bool {
     c.is_ascii_digit() || ('a'..='f').contains(&c)
 }
 
-/// How much of a word of digits and dashes is shown: not all of the 64 digits of a SHA-256, nor of a UUID.
+/// How much of a word of digits and dashes is shown: not all of the 64 digits of a SHA-256, the 32 of half
+/// a one, nor of a UUID.
 fn shown(word: &str) -> usize {
     let dashes: Vec<usize> = word.match_indices('-').map(|(at, _)| at).collect();
     match (word.len(), dashes.as_slice()) {
-        (64, []) => SHORT_DIGITS,
+        (64 | 32, []) => SHORT_DIGITS,
         (36, [8, 13, 18, 23]) => 8,
         (all, _) => all,
     }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use krafka::KrafkaError;
 use krafka::admin::{
-    CreateTopicsOptions, DescribeClusterOptions, DescribeTopicsOptions, ListTopicsOptions,
-    NewTopic, TopicDescription,
+    CreateTopicsOptions, DeleteTopicsOptions, DescribeClusterOptions, DescribeTopicsOptions,
+    ListTopicsOptions, NewTopic, TopicDescription,
 };
 use krafka::error::ErrorCode;
 use tokio::time::{Instant, sleep};
@@ -107,6 +107,23 @@ impl Broker {
             }
             sleep(LOOK).await;
         }
+    }
+
+    /// Deletes a topic; one that is gone already is no error.
+    ///
+    /// # Errors
+    /// The broker's.
+    pub async fn delete_topic(&self, name: &str) -> Result<(), Error> {
+        let options = DeleteTopicsOptions::default().timeout(self.patience);
+        let gone = self.admin(self.kafka.admin().delete_topics([name], options).await)?;
+        for (_, gone) in gone {
+            match gone {
+                Ok(())
+                | Err(KrafkaError::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) => {}
+                Err(error) => return Err(Error::of(&error, &self.place)),
+            }
+        }
+        Ok(())
     }
 
     /// The description in our terms, once every partition has a leader.

@@ -15,6 +15,7 @@ mod inputs;
 mod journal;
 pub mod leases;
 mod new_file;
+pub mod parity;
 mod publish;
 pub mod reconcile;
 mod refusal;

@@ -312,6 +312,21 @@ impl Store {
         Ok(self.streams_where("s.name = $1", name).await?.pop())
     }
 
+    /// Removes the row of a stream that nobody owns; its lease stays, so that fences go on rising.
+    pub async fn forget_stream(&self, name: &str) -> Result<(), Error> {
+        let client = self.client().await?;
+        client
+            .execute(
+                "DELETE FROM finaz.streams AS s WHERE s.name = $1 AND NOT EXISTS (
+                     SELECT FROM finaz.leases AS l
+                     WHERE l.name = s.name AND NOT l.closed AND l.expires_at > clock_timestamp())",
+                &[&name],
+            )
+            .await
+            .map_err(|error| self.error(&error))?;
+        Ok(())
+    }
+
     /// The streams of this run, of this group, or all; by name.
     pub async fn streams(
         &self,

@@ -22,7 +22,7 @@ pub use report::{Counts, PartitionView, StreamReport};
 use super::worker::Stop;
 use super::{Control, Error, brokers, inputs};
 use crate::broker::{Broker, Topic, check_topic_name};
-use crate::flow::{self, Flow};
+use crate::flow::{self, FeatureBatch, Flow};
 use crate::ids::{Hash, StreamIdentity};
 use crate::invalid::{Invalid, nearest};
 use crate::replay::partition;
@@ -77,8 +77,17 @@ struct Setup {
 pub async fn stream(
     control: &Control,
     request: StreamRequest,
-    mut stop: watch::Receiver<Stop>,
+    stop: watch::Receiver<Stop>,
 ) -> Result<StreamReport, Error> {
+    Ok(run(control, request, stop).await?.0)
+}
+
+/// As [`stream`], with all the values.
+pub(super) async fn run(
+    control: &Control,
+    request: StreamRequest,
+    mut stop: watch::Receiver<Stop>,
+) -> Result<(StreamReport, FeatureBatch), Error> {
     let (commit_every, max_jump_ns) = check(&request)?;
     let flow = Arc::new(inputs::load_flow(control, &request.flow)?);
     let options = brokers::options(control)?;
@@ -105,7 +114,7 @@ async fn sessions(
     broker: &Broker,
     held: &mut Held,
     stop: &mut watch::Receiver<Stop>,
-) -> Result<StreamReport, Error> {
+) -> Result<(StreamReport, FeatureBatch), Error> {
     let mut pause = PAUSE_MIN;
     let mut away_since: Option<Instant> = None;
     loop {

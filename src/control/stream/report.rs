@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::broker::{Edge, Position};
 use crate::flow::FeatureBatch;
 use crate::ids::Hash;
 use crate::stream::{Engine, Ledger, Standing};
@@ -88,8 +89,8 @@ pub struct PartitionView {
 }
 
 impl Counts {
-    /// Of an engine; the edges of the log are those that the reader saw last.
-    pub(super) fn of(engine: &Engine, positions: &[crate::broker::Position]) -> Self {
+    /// Of an engine; the edges of the log are those that the reader saw last, else those of the start.
+    pub(super) fn of(engine: &Engine, positions: &[Position], edges: &[Edge]) -> Self {
         let ledger = engine.ledger();
         let standings = engine.standings();
         let ok = ledger.holds() && standings.iter().all(|standing| standing.ledger.holds());
@@ -98,7 +99,10 @@ impl Counts {
         let per_partition: Vec<PartitionView> = standings
             .iter()
             .map(|standing| {
-                partition(standing, positions.iter().find(|p| p.partition == standing.partition))
+                let at = standing.partition;
+                let position = positions.iter().find(|position| position.partition == at);
+                let start = edges.iter().find(|edge| edge.partition == at);
+                partition(standing, position, start)
             })
             .collect();
         let behind = |view: &PartitionView| {
@@ -125,11 +129,16 @@ impl Counts {
     }
 }
 
-fn partition(standing: &Standing, position: Option<&crate::broker::Position>) -> PartitionView {
+fn partition(
+    standing: &Standing,
+    position: Option<&Position>,
+    start: Option<&Edge>,
+) -> PartitionView {
     let Ledger { read, consumed, filtered, duplicates_skipped, late, omitted, .. } =
         standing.ledger;
     // Zeros before the first answer: they say nothing.
-    let edge = position.map(|position| position.edge).filter(|edge| edge.high_water > 0);
+    let seen = position.map(|position| position.edge).filter(|edge| edge.high_water > 0);
+    let edge = seen.or(start.copied());
     PartitionView {
         partition: standing.partition,
         next_offset: standing.next_offset,

@@ -50,6 +50,8 @@ pub(super) struct Session<'a> {
     journal: Journal,
     engine: Engine,
     follower: Follower,
+    /// The edges of the log at the start, for partitions of which the reader knows nothing yet.
+    edges: Vec<Edge>,
     /// Partitions that run ahead of the watermark and wait for the others.
     paused: HashSet<i32>,
     seq: i64,
@@ -84,7 +86,7 @@ impl<'a> Session<'a> {
         let checked = check_log(setup, broker, &engine, &edges).await;
         if let Err(error) = checked {
             if let Some(state) = error.blocks() {
-                let report = serde_json::to_string(&Counts::of(&engine, &[])).ok();
+                let report = serde_json::to_string(&Counts::of(&engine, &[], &edges)).ok();
                 let (state, reason) = (state.to_owned(), Some(error.to_string()));
                 journal.mark(&StreamStatus { state, reason, report }).await?;
             }
@@ -102,6 +104,7 @@ impl<'a> Session<'a> {
             journal,
             engine,
             follower,
+            edges,
             paused: HashSet::new(),
             seq,
             committed: false,
@@ -221,7 +224,8 @@ impl<'a> Session<'a> {
             let waiting = self.engine.waiting();
             ("PROCESS_PAUSED", Some(format!("{waiting} events wait for the watermark")))
         };
-        let report = serde_json::to_string(&Counts::of(&self.engine, &positions)).ok();
+        let counts = Counts::of(&self.engine, &positions, &self.edges);
+        let report = serde_json::to_string(&counts).ok();
         StreamStatus { state: state.to_owned(), reason, report }
     }
 
@@ -230,7 +234,7 @@ impl<'a> Session<'a> {
     }
 
     async fn commit_as(&mut self, state: Option<&str>) -> Result<(), Error> {
-        if !Counts::of(&self.engine, &[]).ledger_ok {
+        if !Counts::of(&self.engine, &[], &[]).ledger_ok {
             return Err(Error::LedgerBroken { run_id: self.setup.identity.run_id.clone() });
         }
         self.check_topic().await?;
@@ -292,7 +296,7 @@ impl<'a> Session<'a> {
     }
 
     /// Commits, and says what came of it all.
-    pub(super) async fn finish(mut self, end: End) -> Result<StreamReport, Error> {
+    pub(super) async fn finish(mut self, end: End) -> Result<(StreamReport, FeatureBatch), Error> {
         let state = match end {
             End::Count => "STOPPED",
             End::Source => "ENDED",
@@ -308,7 +312,7 @@ impl<'a> Session<'a> {
             Some(golden) => Some(golden),
             None => self.control.ready_store().await?.published_for(&self.setup.flow.hash).await?,
         };
-        let counts = Counts::of(&self.engine, &positions);
+        let counts = Counts::of(&self.engine, &positions, &self.edges);
         let applied = counts.consumed - counts.waiting;
         let identity = &self.setup.identity;
         let report = StreamReport {
@@ -332,7 +336,7 @@ impl<'a> Session<'a> {
             tracing::info!(run_id = report.run_id, read = report.counts.read, "drained");
         }
         self.follower.close().await;
-        Ok(report)
+        Ok((report, batch))
     }
 
     fn result(&self) -> Result<FeatureBatch, Error> {

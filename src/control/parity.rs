@@ -1,0 +1,321 @@
+//! The same values three ways: from the snapshot at once, from its arrivals with faults in this process, and from a topic that
+//! those arrivals were published to.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::replay::{Faults, ReplayRequest, Speed};
+use super::stream::{MAX_JUMP, StreamRequest};
+use super::worker::Stop;
+use super::{Control, Error, brokers, inputs, replay, stream};
+use crate::flow::{self, FeatureBatch, Flow};
+use crate::ids::Hash;
+use crate::invalid::Invalid;
+use crate::replay::{Arrivals, Schedule, partition};
+use crate::stream::{Applied, Engine, Ledger, Plan, Record};
+
+/// As the topics of replays are made.
+const PARTITIONS: u32 = replay::PARTITIONS;
+/// Events of the in-process log between two drains of what was applied.
+const STEP: u64 = 8_192;
+
+/// What to compare.
+#[derive(Clone, Debug)]
+pub struct ParityRequest {
+    pub flow: String,
+    /// Absent: the schedule's, else the flow's own.
+    pub snapshot: Option<String>,
+    pub faults: String,
+    /// Leave out the mode that needs servers.
+    pub offline: bool,
+}
+
+/// Three modes side by side.
+#[derive(Clone, Debug, Serialize)]
+pub struct ParityReport {
+    /// `EQUAL` or `DIFFERENT`.
+    pub verdict: &'static str,
+    pub flow: Hash,
+    pub snapshot: Hash,
+    pub schedule: Hash,
+    /// Of the flow, when it names one and this is its snapshot.
+    pub golden: Option<Hash>,
+    pub modes: Vec<ModeView>,
+    pub first_difference: Option<Difference>,
+}
+
+/// What one mode came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModeView {
+    /// `batch`, `replay` or `stream`.
+    pub mode: &'static str,
+    pub values_hash: Hash,
+    pub rows: u64,
+    pub read: u64,
+    pub consumed: u64,
+    pub filtered: u64,
+    pub duplicates_skipped: u64,
+    pub late: u64,
+    pub omitted: u64,
+}
+
+/// The first value that is not that of the batch.
+#[derive(Clone, Debug, Serialize)]
+pub struct Difference {
+    pub mode: &'static str,
+    pub instrument: String,
+    pub node: String,
+    pub index: u64,
+    /// `None` is null, or past the end.
+    pub batch: Option<f64>,
+    pub other: Option<f64>,
+}
+
+impl ParityReport {
+    #[must_use]
+    pub fn is_equal(&self) -> bool {
+        self.verdict == "EQUAL"
+    }
+}
+
+/// One mode and its values.
+struct Mode {
+    view: ModeView,
+    batch: FeatureBatch,
+}
+
+impl Mode {
+    fn new(mode: &'static str, batch: FeatureBatch, ledger: Ledger) -> Self {
+        let Ledger { read, consumed, filtered, duplicates_skipped, late, omitted, .. } = ledger;
+        let view = ModeView {
+            mode,
+            values_hash: batch.values_hash,
+            rows: batch.rows(),
+            read,
+            consumed,
+            filtered,
+            duplicates_skipped,
+            late,
+            omitted,
+        };
+        Self { view, batch }
+    }
+}
+
+/// What is compared, found and read.
+struct Case {
+    flow: Arc<Flow>,
+    snapshot: Hash,
+    schedule: Schedule,
+}
+
+/// Computes a flow in every mode and compares.
+///
+/// # Errors
+/// `PARITY_FAULTS` for a fault that changes what the batch itself would give; what the modes end with.
+pub async fn parity(
+    control: Arc<Control>,
+    request: ParityRequest,
+    stop: watch::Receiver<Stop>,
+) -> Result<ParityReport, Error> {
+    let (given, asked) = (Arc::clone(&control), request.clone());
+    let prepared = tokio::task::spawn_blocking(move || {
+        let case = find(&given, &asked)?;
+        let modes = vec![batch(&given, &case)?, replayed(&given, &case)?];
+        Ok::<_, Error>((case, modes))
+    });
+    let (case, mut modes) =
+        prepared.await.map_err(|panic| Error::Panicked { what: panic.to_string() })??;
+    if !request.offline {
+        let arrivals = modes[1].view.read;
+        modes.push(streamed(control.clone(), &request, &case, arrivals, stop).await?);
+    }
+    let golden = inputs::golden_for(&control, &case.flow, case.snapshot);
+    let first_difference = modes[1..].iter().find_map(|mode| difference(&modes[0], mode));
+    let same = modes.iter().all(|mode| mode.view.values_hash == modes[0].view.values_hash);
+    let as_golden = golden.is_none_or(|golden| golden == modes[0].view.values_hash);
+    Ok(ParityReport {
+        verdict: if same && as_golden { "EQUAL" } else { "DIFFERENT" },
+        flow: case.flow.hash,
+        snapshot: case.snapshot,
+        schedule: case.schedule.hash,
+        golden,
+        modes: modes.into_iter().map(|mode| mode.view).collect(),
+        first_difference,
+    })
+}
+
+fn find(control: &Control, request: &ParityRequest) -> Result<Case, Error> {
+    let flow = Arc::new(inputs::load_flow(control, &request.flow)?);
+    let schedule = inputs::find_schedule(control, &request.faults)?;
+    let asked = request.snapshot.as_deref().or(schedule.snapshot.as_deref());
+    let snapshot = inputs::snapshot_of(control, &flow, asked)?;
+    Ok(Case { flow, snapshot, schedule })
+}
+
+fn batch(control: &Control, case: &Case) -> Result<Mode, Error> {
+    let mut body = control.artifacts()?.reader(&case.snapshot)?;
+    let projection = flow::project(&case.flow, &mut body, &case.snapshot.to_string());
+    // First whether what was read is what the hash names: damage explains all else.
+    body.finish()?;
+    let batch = flow::compute(&case.flow, case.snapshot, &projection?)?;
+    let consumed: usize = batch.times.iter().map(|times| times.event_time.len()).sum();
+    let read = crate::snapshot::describe(control.artifacts()?, &case.snapshot)?.events;
+    let consumed = consumed as u64;
+    let ledger = Ledger { read, consumed, filtered: read - consumed, ..Ledger::default() };
+    Ok(Mode::new("batch", batch, ledger))
+}
+
+/// The arrivals through the engine of the stream, partition by partition as a topic would have them.
+fn replayed(control: &Control, case: &Case) -> Result<Mode, Error> {
+    let place = case.snapshot.to_string();
+    let body = control.artifacts()?.reader(&case.snapshot)?;
+    let mut arrivals = Arrivals::new(body, &place, &case.schedule);
+    let mut engine = Engine::new(plan(&case.flow)?);
+    let mut ends = [0_i64; PARTITIONS as usize];
+    let mut applied: Vec<Applied> = Vec::new();
+    let done = loop {
+        let arrival = match arrivals.pull() {
+            Ok(Some(arrival)) => arrival,
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(Error::from(error)),
+        };
+        let reads = case.flow.instruments.is_empty()
+            || case.flow.instruments.iter().any(|name| name == arrival.key);
+        if let Some(kind) = arrival.fault.filter(|kind| reads && ["GAP", "REVISION"].contains(kind))
+        {
+            let message = format!("a {kind} of {} changes what a batch run gives", arrival.key);
+            let hint = "draw one with `finaz replay --generate N --flow F --faults-out FILE`";
+            break Err(Invalid::new("PARITY_FAULTS", "--faults", message, hint).into());
+        }
+        let at = partition(arrival.key.as_bytes(), PARTITIONS);
+        let end = &mut ends[at as usize];
+        let record = Record {
+            partition: i32::try_from(at).expect("a handful"),
+            offset: *end,
+            key: Some(arrival.key.as_bytes()),
+            value: arrival.event,
+        };
+        *end += 1;
+        let number = arrival.number;
+        engine.take(record);
+        if number.is_multiple_of(STEP) {
+            applied.extend(engine.cut().0.applied);
+        }
+    };
+    arrivals.into_body().finish()?;
+    done?;
+    applied.extend(engine.cut().0.applied);
+    let batch = engine.result(applied.into_iter(), case.snapshot);
+    Ok(Mode::new("replay", batch, engine.ledger()))
+}
+
+fn plan(flow: &Arc<Flow>) -> Result<Plan, Error> {
+    let partitions: Vec<i32> = (0..i32::try_from(PARTITIONS).expect("a handful")).collect();
+    let home =
+        |name: &String| i32::try_from(partition(name.as_bytes(), PARTITIONS)).expect("a handful");
+    let active = match flow.instruments.as_slice() {
+        [] => partitions.clone(),
+        names => names.iter().map(home).collect(),
+    };
+    let max_jump_ns = flow::nanoseconds(MAX_JUMP).expect("a duration of ours");
+    Ok(Plan {
+        flow: Arc::clone(flow),
+        partitions,
+        active,
+        home: None,
+        topic_partitions: PARTITIONS,
+        max_jump_ns,
+    })
+}
+
+/// Through a topic of its own, which is removed again.
+async fn streamed(
+    control: Arc<Control>,
+    request: &ParityRequest,
+    case: &Case,
+    arrivals: u64,
+    stop: watch::Receiver<Stop>,
+) -> Result<Mode, Error> {
+    let parts = [case.flow.hash, case.snapshot, case.schedule.hash].map(|hash| hash.hex());
+    let run_id = format!("parity_{}", &Hash::of(parts.concat().as_bytes()).hex()[..32]);
+    let topic = format!("finaz-parity.{}", Uuid::new_v4().simple());
+    let published = ReplayRequest {
+        snapshot: Some(case.snapshot.to_string()),
+        faults: Faults::Named(request.faults.clone()),
+        seed: None,
+        out: None,
+        faults_out: None,
+        dry_run: false,
+        topic: Some(topic.clone()),
+        create_topic: true,
+        speed: Speed::Max,
+        metrics_file: None,
+    };
+    let store = control.ready_store().await?;
+    let name = format!("stream/{run_id}");
+    // What a comparison that was cut off has left.
+    store.forget_stream(&name).await?;
+    let given = Arc::clone(&control);
+    let replayed = tokio::task::spawn_blocking(move || replay::replay(&given, &published, &|_| ()));
+    let replayed = replayed.await.map_err(|panic| Error::Panicked { what: panic.to_string() })?;
+    let streaming = StreamRequest {
+        topic: topic.clone(),
+        group: "parity".to_owned(),
+        flow: request.flow.clone(),
+        run_id: Some(run_id),
+        once_n: Some(arrivals),
+        emit: None,
+        commit_every: 1.0,
+        max_jump: MAX_JUMP.to_owned(),
+    };
+    let streamed = match replayed {
+        Ok(_) => stream::run(&control, streaming, stop).await,
+        Err(error) => Err(error),
+    };
+    let options = brokers::options(&control)?;
+    brokers::connect(&options).await?.delete_topic(&topic).await?;
+    store.forget_stream(&name).await?;
+    let (report, batch) = streamed?;
+    let counts = report.counts;
+    let ledger = Ledger {
+        read: counts.read,
+        consumed: counts.consumed,
+        filtered: counts.filtered,
+        duplicates_skipped: counts.duplicates_skipped,
+        late: counts.late,
+        omitted: counts.omitted,
+        gaps: counts.gaps,
+        conflicts: counts.conflicts,
+    };
+    Ok(Mode::new("stream", batch, ledger))
+}
+
+fn difference(batch: &Mode, other: &Mode) -> Option<Difference> {
+    let value = |values: &[f64], at: usize| values.get(at).copied().filter(|x| x.is_finite());
+    for series in &batch.batch.series {
+        let same = |other: &&flow::Series| {
+            other.instrument == series.instrument && other.node == series.node
+        };
+        let found = other.batch.series.iter().find(same);
+        let theirs = found.map_or(&[][..], |series| &series.values);
+        let length = series.values.len().max(theirs.len());
+        let bits = |values: &[f64], at: usize| {
+            values.get(at).map(|x| if x.is_finite() { Some(x.to_bits()) } else { None })
+        };
+        if let Some(at) = (0..length).find(|at| bits(&series.values, *at) != bits(theirs, *at)) {
+            return Some(Difference {
+                mode: other.view.mode,
+                instrument: series.instrument.clone(),
+                node: series.node.clone(),
+                index: at as u64,
+                batch: value(&series.values, at),
+                other: value(theirs, at),
+            });
+        }
+    }
+    None
+}
