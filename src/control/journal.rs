@@ -6,8 +6,6 @@
 mod merging;
 mod moving;
 mod reading;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -316,3 +314,6 @@ fn encoded(delta: Delta, seq: i64, at_us: i64) -> Vec<NewSegment> {
     .flatten()
     .collect()
 }
+
+#[cfg(test)]
+mod tests;
