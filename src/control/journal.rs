@@ -97,8 +97,8 @@ impl Journal {
     ///
     /// # Errors
     /// [`Error::StreamFenced`] when the lease is another's or its time is over: nothing was committed, and nothing must be
-    /// tried again. [`Error::JournalMoved`] when somebody moved the pointer. After any error this journal has to be opened
-    /// anew: whether the commit was made is then read from the database.
+    /// tried again. [`Error::JournalMoved`] when somebody moved the pointer. After any error, and when this was not awaited
+    /// to its end, the journal has to be opened anew: whether the commit was made is then read from the database.
     pub(super) async fn commit(
         &mut self,
         delta: Delta,
