@@ -6,8 +6,6 @@
 mod merging;
 mod moving;
 mod reading;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -99,8 +97,8 @@ impl Journal {
     ///
     /// # Errors
     /// [`Error::StreamFenced`] when the lease is another's or its time is over: nothing was committed, and nothing must be
-    /// tried again. [`Error::JournalMoved`] when somebody moved the pointer. After any error this journal has to be opened
-    /// anew: whether the commit was made is then read from the database.
+    /// tried again. [`Error::JournalMoved`] when somebody moved the pointer. After any error, and when this was not awaited
+    /// to its end, the journal has to be opened anew: whether the commit was made is then read from the database.
     pub(super) async fn commit(
         &mut self,
         delta: Delta,
@@ -316,3 +314,6 @@ fn encoded(delta: Delta, seq: i64, at_us: i64) -> Vec<NewSegment> {
     .flatten()
     .collect()
 }
+
+#[cfg(test)]
+mod tests;

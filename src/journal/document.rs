@@ -71,9 +71,9 @@ pub fn imported(bytes: &[u8], place: &str) -> Result<(String, Head, Vec<NewSegme
 pub fn exported(segment: &Segment<'_>) -> Vec<u8> {
     let rows = match segment.header.kind {
         Kind::Fates => {
-            Value::List(segment.fates().map(|(_at, fate)| text(fate_words(&fate))).collect())
+            Value::List(segment.fates().map(|(_at, fate)| Value::Text(fate_words(&fate))).collect())
         }
-        Kind::Identities => text(hex(segment.body)),
+        Kind::Identities => Value::Text(hex(segment.body)),
         Kind::Accepted => Value::List(segment.accepted().map(accepted_row).collect()),
         Kind::Applied => Value::List(segment.applied().map(applied_row).collect()),
         Kind::Quarantined => {
@@ -164,7 +164,7 @@ fn accepted_row(row: Accepted) -> Value {
         Value::Int(row.event_time),
         Value::Text(row.instrument),
         seq,
-        text(hex(&row.id)),
+        Value::Text(hex(&row.id)),
         Value::Int(row.partition.into()),
         Value::List(row.fields.into_iter().map(float).collect()),
     ])
@@ -175,10 +175,7 @@ fn read_accepted(value: Value) -> Option<Accepted> {
     Some(Accepted {
         event_time: int(&time)?,
         instrument: as_text(instrument)?,
-        seq: match seq {
-            Value::Uint(seq) => seq,
-            other => u64::try_from(int(&other)?).ok()?,
-        },
+        seq: if let Value::Uint(seq) = seq { seq } else { int(&seq)?.try_into().ok()? },
         id: unhex(&as_text(id)?)?.try_into().ok()?,
         partition: int(&partition)?.try_into().ok()?,
         fields: each(fields, |x| read_float(&x))?,
@@ -201,11 +198,12 @@ fn read_applied(value: Value) -> Option<Applied> {
 
 /// A quarantined record, as its line in a segment.
 pub(super) fn quarantined_row(row: &Quarantined) -> Value {
-    let bytes = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(Value::Null, |b| text(hex(b)));
+    let bytes =
+        |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(Value::Null, |b| Value::Text(hex(b)));
     object([
         ("detail", text(&row.detail)),
         ("event_id", row.event_id.as_ref().map_or(Value::Null, text)),
-        ("hash", text(row.hash)),
+        ("hash", text(&row.hash)),
         ("key", bytes(&row.key)),
         ("offset", Value::Int(row.offset)),
         ("partition", Value::Int(row.partition.into())),
@@ -253,7 +251,7 @@ fn float(x: f64) -> Value {
     } else if x.is_finite() {
         Value::Float(x)
     } else {
-        text(x)
+        text(&x)
     }
 }
 

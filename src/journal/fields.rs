@@ -47,10 +47,8 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn int(&mut self, name: &str) -> Result<i64, Error> {
-        match self.take(name)? {
-            Value::Int(int) => Ok(int),
-            other => Err(self.wrong(name, &other)),
-        }
+        let value = self.take(name)?;
+        if let Value::Int(int) = value { Ok(int) } else { Err(self.wrong(name, &value)) }
     }
 
     /// A number that is not negative.
@@ -60,10 +58,8 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn text(&mut self, name: &str) -> Result<String, Error> {
-        match self.take(name)? {
-            Value::Text(text) => Ok(text),
-            other => Err(self.wrong(name, &other)),
-        }
+        let value = self.take(name)?;
+        if let Value::Text(text) = value { Ok(text) } else { Err(self.wrong(name, &value)) }
     }
 
     pub(super) fn hash(&mut self, name: &str) -> Result<Hash, Error> {
@@ -72,10 +68,8 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn list(&mut self, name: &str) -> Result<Vec<Value>, Error> {
-        match self.take(name)? {
-            Value::List(list) => Ok(list),
-            other => Err(self.wrong(name, &other)),
-        }
+        let value = self.take(name)?;
+        if let Value::List(list) = value { Ok(list) } else { Err(self.wrong(name, &value)) }
     }
 
     /// A field that may be null, read by `read` where it is not.
@@ -109,7 +103,7 @@ pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
     Value::Map(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-pub(super) fn text(text: impl ToString) -> Value {
+pub(super) fn text(text: &(impl ToString + ?Sized)) -> Value {
     Value::Text(text.to_string())
 }
 

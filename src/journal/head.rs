@@ -96,7 +96,7 @@ impl SegmentRef {
         object([
             ("bytes", count(self.bytes)),
             ("first", Value::Int(self.first)),
-            ("hash", text(self.hash)),
+            ("hash", text(&self.hash)),
             ("last", Value::Int(self.last)),
             ("level", Value::Int(self.level.into())),
             ("rows", count(self.rows)),
@@ -147,7 +147,7 @@ impl Head {
             ("fence", Value::Int(self.fence)),
             ("identity", identity_value(&self.identity)),
             ("kind", text(KIND)),
-            ("previous", self.previous.map_or(Value::Null, text)),
+            ("previous", self.previous.as_ref().map_or(Value::Null, text)),
             ("segments", self.segments.value()),
             ("seq", Value::Int(self.seq)),
             ("state", self.state.clone()),
@@ -195,7 +195,7 @@ fn identity_value(identity: &StreamIdentity) -> Value {
     });
     object([
         ("cluster", text(&identity.cluster)),
-        ("flow", text(identity.flow)),
+        ("flow", text(&identity.flow)),
         ("flow_name", text(&identity.flow_name)),
         ("group", text(&identity.group)),
         ("partitions", partitions),
@@ -209,9 +209,9 @@ fn read_identity(value: Value, place: &str) -> Result<StreamIdentity, Error> {
     let mut fields = Fields::of(value, place)?;
     let partitions = |fields: &mut Fields<'_>, name: &str| {
         let list = fields.list(name)?;
-        let number = |value: &Value| match value {
-            Value::Int(int) => i32::try_from(*int).ok(),
-            _ => None,
+        let number = |value: &Value| {
+            let Value::Int(int) = value else { return None };
+            i32::try_from(*int).ok()
         };
         let numbers: Option<Vec<i32>> = list.iter().map(number).collect();
         numbers.ok_or_else(|| damaged(place, "has partitions that are no numbers"))

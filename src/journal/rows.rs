@@ -256,7 +256,7 @@ pub(super) fn merged_identities(inputs: &[Segment<'_>]) -> (Header, Vec<u8>) {
         let Some(rest) = least else { break };
         let (row, more) = rest.split_at(IDENTITY);
         *rest = more;
-        if !body.last_chunk::<IDENTITY>().is_some_and(|last| last[..16] == row[..16]) {
+        if body.last_chunk::<IDENTITY>().is_none_or(|last| last[..16] != row[..16]) {
             body.extend_from_slice(row);
         }
     }

@@ -110,17 +110,12 @@ impl Header {
 
     pub(super) fn read(line: &[u8], kind: Kind, place: &str) -> Result<Self, Error> {
         let mut fields = Fields::read(line, kind.word(), place)?;
-        let run = |value: Value| match value {
-            Value::List(pair) => match pair.as_slice() {
-                [Value::Int(rows), Value::Int(at)] => Some((u64::try_from(*rows).ok()?, *at)),
-                _ => None,
-            },
-            _ => None,
+        let run = |value: Value| {
+            let Value::List(pair) = value else { return None };
+            let [Value::Int(rows), Value::Int(at)] = pair[..] else { return None };
+            Some((u64::try_from(rows).ok()?, at))
         };
-        let name = |value: Value| match value {
-            Value::Text(name) => Some(name),
-            _ => None,
-        };
+        let name = |value: Value| if let Value::Text(name) = value { Some(name) } else { None };
         let wrong = || damaged(place, "has a header that cannot be");
         let header = Self {
             kind,

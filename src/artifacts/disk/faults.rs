@@ -49,6 +49,12 @@ pub(in crate::artifacts) fn crash<T>(at: usize, work: impl FnOnce() -> T) -> (T,
     run(Plan { fail_at: Some(at), errno, crash: true, ..Plan::default() }, work)
 }
 
+/// The same for who has no use for the call; says whether it came so far.
+pub(crate) fn dead<T>(at: usize, work: impl FnOnce() -> T) -> (T, bool) {
+    let (result, hit) = crash(at, work);
+    (result, hit.is_some())
+}
+
 fn run<T>(plan: Plan, work: impl FnOnce() -> T) -> (T, Option<Op>) {
     let at = plan.fail_at.unwrap_or(usize::MAX);
     PLAN.set(plan);

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::artifacts::Artifacts;
 use crate::control::Error;
@@ -14,6 +15,9 @@ use super::{blocking, open_row, reading, settled};
 
 /// Blobs of an import that go to the artifact store in one round; more than a hundred become one pack.
 const ROUND_BYTES_MAX: usize = 64 << 20;
+
+/// `cas gc` removes nothing younger than a minute.
+const YOUNG: Duration = Duration::from_secs(20);
 
 /// Writes a whole journal as one document of FINAZ_JSON_V1; `false`, and nothing written, before its first commit.
 pub(in crate::control) fn export(
@@ -111,23 +115,30 @@ pub(in crate::control) async fn import(
     Ok(Imported { seq: next.seq, already_present: false })
 }
 
-/// Keeps the segments and the head, in rounds of bounded size.
+/// Keeps the segments and the head, in rounds of bounded size. What takes long is done twice: the second time finds
+/// all of it there, and makes it young again, so that `cas gc` leaves it until it is named.
 pub(super) fn keep(
     artifacts: &Artifacts,
     head: Head,
     segments: Vec<NewSegment>,
 ) -> Result<(Head, Hash), Error> {
-    let mut round = Vec::new();
+    let mut rounds = vec![Vec::new()];
     let mut bytes = 0;
     for segment in segments {
         bytes += segment.bytes.len();
-        round.push(segment.bytes);
         if bytes > ROUND_BYTES_MAX {
-            artifacts.put_many(&std::mem::take(&mut round))?;
-            bytes = 0;
+            rounds.push(Vec::new());
+            bytes = segment.bytes.len();
         }
+        rounds.last_mut().expect("there is one").push(segment.bytes);
     }
-    artifacts.put_many(&round)?;
-    let hash = artifacts.put(&head.to_bytes())?;
+    rounds.push(vec![head.to_bytes()]);
+    let began = Instant::now();
+    let all = || rounds.iter().try_for_each(|round| artifacts.put_many(round).map(|_hashes| ()));
+    all()?;
+    if began.elapsed() > YOUNG {
+        all()?;
+    }
+    let hash = Hash::of(&head.to_bytes());
     Ok((head, hash))
 }

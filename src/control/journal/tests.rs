@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
+use crate::artifacts::faults;
 use crate::ids::Owner;
 use crate::stream::{Applied, Fate, Quarantined, Reason, Treatment};
 
@@ -70,25 +71,28 @@ impl Disk {
 
     /// A commit as [`Journal::commit`] makes it, without the pointer.
     fn commit(&mut self, delta: Delta, drained_before: i64) {
-        let before = self.head.take();
-        let draft = Draft {
+        let written = self.draft(drained_before).write(delta).unwrap();
+        assert_eq!(written.due, [], "small merges are made at once");
+        self.head = Some((written.hash, written.head));
+    }
+
+    fn draft(&self, drained_before: i64) -> Draft {
+        let before = self.head.as_ref();
+        Draft {
             artifacts: Arc::clone(&self.artifacts),
             head: Head {
                 identity: identity(),
                 epoch: 1,
                 fence: 1,
-                seq: before.as_ref().map_or(1, |(_, head)| head.seq + 1),
-                previous: before.as_ref().map(|(hash, _)| *hash),
+                seq: before.map_or(1, |(_, head)| head.seq + 1),
+                previous: before.map(|(hash, _)| *hash),
                 drained_before,
                 state: Value::Int(drained_before),
-                segments: before.map(|(_, head)| head.segments).unwrap_or_default(),
+                segments: before.map(|(_, head)| head.segments.clone()).unwrap_or_default(),
             },
             busy: HashSet::new(),
             at_us: 17,
-        };
-        let written = draft.write(delta).unwrap();
-        assert_eq!(written.due, [], "small merges are made at once");
-        self.head = Some((written.hash, written.head));
+        }
     }
 
     fn row(&self) -> StreamRow {
@@ -188,6 +192,28 @@ fn no_byte_of_a_journal_can_be_changed_and_none_cut_off_unseen() {
         fs::write(path, &sound).unwrap();
     }
     disk.read().unwrap();
+}
+
+#[test]
+fn a_process_that_dies_at_any_call_of_a_commit_leaves_the_last_one_whole_and_the_next_one_possible()
+{
+    for at in 0.. {
+        let mut disk = Disk::new();
+        (1..8).for_each(|n| disk.commit(delta(n), 0));
+        // The eighth merges all that was before it.
+        let draft = disk.draft(0);
+        let (written, came) = faults::dead(at, || draft.write(delta(8)));
+        assert_eq!(written.is_err(), came, "call {at}");
+        disk.artifacts = Arc::new(Artifacts::open(disk.folder.path()).unwrap());
+        assert_eq!(disk.read().unwrap().0.seq, 7, "call {at}");
+        disk.commit(delta(8), 0);
+        let (loaded, applied, count) = disk.read().unwrap();
+        assert_eq!((loaded.seq, applied.len(), count), (8, 8, 16), "call {at}");
+        if !came {
+            assert!(at > 10, "a commit of {at} calls");
+            return;
+        }
+    }
 }
 
 #[test]
