@@ -52,8 +52,7 @@ fn show(page: &mut Page, report: &ParityReport) {
         row.push(short(&mode.values_hash.to_string()));
         row
     });
-    let header =
-        &["mode", "read", "consumed", "filtered", "duplicates", "late", "omitted", "values"];
+    let header = &["mode", "read", "consumed", "filtered", "dup", "late", "omitted", "values"];
     page.table(header, rows.collect(), "no modes");
     page.line("");
     if let Some(first) = &report.first_difference {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a bare machine to published results: servers, schema, import, run. Again: what is there is found, not made anew.
+# From a bare machine to published results: servers, schema, import, the fixture three ways, run. Again: what is there is found, not made anew.
 #   make run                                        the fixture and fixtures/stocks_monthly.csv
 #   make run DATA=file.csv FLAGS="--time-column …"  another file, with the flags of `finaz snapshot import`
 set -euo pipefail
@@ -38,6 +38,7 @@ else
   finaz snapshot import fixtures/fixture.snapshot.01.jsonl --name fixture.snapshot.01
   finaz snapshot import fixtures/stocks_monthly.csv --name stocks.monthly --instrument-column symbol \
     --time-column date --close-column price --time-format '%b %e %Y' --tz UTC
+  finaz parity --flow manifests/fixture.01_A_feature.yaml --faults fixtures/fixture.faults.01.yaml
   finaz run-once --flow manifests/fixture.01_A_feature.yaml --snapshot fixture.snapshot.01
   finaz run-once --flow manifests/stocks_monthly.yaml --snapshot stocks.monthly
 fi
