@@ -23,7 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("replay", &["canonical", "flow", "ids", "invalid", "manifest"]),
     ("snapshot", &["artifacts", "canonical", "ids", "invalid"]),
     ("export", &["canonical", "flow", "ids", "invalid"]),
-    ("stream", &["canonical", "flow", "ids", "invalid", "nodes"]),
+    ("stream", &["canonical", "flow", "ids", "invalid", "replay"]),
     ("journal", &["canonical", "ids", "invalid", "stream"]),
     // the services: never each other
     ("store", &["config", "ids", "invalid", "rules"]),

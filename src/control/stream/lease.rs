@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::super::{Control, Error, leases};
+use crate::control::{Control, Error, leases};
 use crate::ids::Owner;
 use crate::store::{Store, StreamLease};
 

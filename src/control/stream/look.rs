@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::super::{Control, Error, journal};
 use super::report::Counts;
 use crate::artifacts::Artifacts;
+use crate::control::{Control, Error, journal};
 use crate::ids::Hash;
 use crate::invalid::Invalid;
 use crate::journal::Head;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::super::new_file::NewFile;
-use super::super::{Control, Error, brokers, journal};
 use super::lease::Held;
 use super::session::MARKER;
 use super::{find, look};
 use crate::broker::{Batch, Lane};
+use crate::control::new_file::NewFile;
+use crate::control::{Control, Error, brokers, journal};
 use crate::invalid::Invalid;
 use crate::stream::Marker;
 

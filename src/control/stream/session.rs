@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::super::journal::{self, Journal, Loaded};
-use super::super::new_file::NewFile;
-use super::super::worker::Stop;
-use super::super::{Control, Error};
 use super::lease::Held;
 use super::report::{Counts, StreamReport, values, verdict};
 use super::{Setup, plan};
 use crate::broker::{Broker, Edge, Event, FollowLimits, Follower};
 use crate::canonical::{write_f64, write_i64, write_text};
+use crate::control::journal::{self, Journal, Loaded};
+use crate::control::new_file::NewFile;
+use crate::control::worker::Stop;
+use crate::control::{Control, Error};
 use crate::flow::FeatureBatch;
 use crate::store::StreamStatus;
 use crate::stream::{Anchor, Engine, Kept, Marker, Record};
