@@ -12,6 +12,7 @@ use krafka::{Kafka, KrafkaError};
 use tokio::time::timeout;
 
 use super::edges::{edges, unknown};
+use super::error::chain;
 use super::frames::{Frames, cut};
 use super::{Edge, Error, Topic};
 
@@ -141,20 +142,17 @@ impl Line {
             let Some(want) = wants.iter().find(|want| want.partition == found.partition) else {
                 continue;
             };
-            let outcome = match found.error_code {
-                ErrorCode::OffsetOutOfRange => self.out_of_range(found.partition).await,
-                ErrorCode::UnknownTopicOrPartition
-                | ErrorCode::UnknownTopicId
-                | ErrorCode::InconsistentTopicId => {
+            let (code, partition) = (found.error_code, found.partition);
+            let outcome = if code.is_ok() {
+                brought(found, want.from)
+            } else if code == ErrorCode::OffsetOutOfRange {
+                self.out_of_range(partition).await
+            } else {
+                if is_unknown(code) {
                     self.still_there().await?;
-                    stale = true;
-                    Outcome::Failed(self.of_code(found.error_code, found.partition))
                 }
-                code if !code.is_ok() => {
-                    stale = true;
-                    Outcome::Failed(self.of_code(code, found.partition))
-                }
-                _ => brought(found),
+                stale = true;
+                Outcome::Failed(self.of_code(code, partition))
             };
             outcomes.push((*want, outcome));
         }
@@ -243,11 +241,9 @@ impl Line {
         } else {
             format!("fetching from partition {partition} of {}", self.topic.name)
         };
-        match Error::of(&KrafkaError::broker(code, message), &self.place) {
-            // The topic is there, so these pass.
-            Error::Refused { place, why } if is_passing(code) => Error::Away { place, why },
-            error => error,
-        }
+        let error = KrafkaError::broker(code, message);
+        // The topic is there, so these pass.
+        if is_passing(code) { self.away(chain(&error)) } else { Error::of(&error, &self.place) }
     }
 
     pub(super) fn away(&self, why: String) -> Error {
@@ -255,19 +251,26 @@ impl Line {
     }
 }
 
-fn is_passing(code: ErrorCode) -> bool {
+/// The topic is another, or gone, or not seen by this broker yet.
+fn is_unknown(code: ErrorCode) -> bool {
     matches!(
         code,
         ErrorCode::UnknownTopicOrPartition
             | ErrorCode::UnknownTopicId
             | ErrorCode::InconsistentTopicId
-            | ErrorCode::UnknownServerError
-            | ErrorCode::CorruptMessage
-            | ErrorCode::KafkaStorageException
     )
 }
 
-fn brought(found: FetchPartitionResponse) -> Outcome {
+fn is_passing(code: ErrorCode) -> bool {
+    let broker = [
+        ErrorCode::UnknownServerError,
+        ErrorCode::CorruptMessage,
+        ErrorCode::KafkaStorageException,
+    ];
+    is_unknown(code) || broker.contains(&code)
+}
+
+fn brought(found: FetchPartitionResponse, from: i64) -> Outcome {
     if let Some(diverging) = found.diverging_epoch {
         return Outcome::Diverged(diverging.end_offset);
     }
@@ -278,6 +281,6 @@ fn brought(found: FetchPartitionResponse) -> Outcome {
         high_water: found.high_watermark,
     };
     let aborted = found.aborted_transactions.iter().map(|a| (a.first_offset, a.producer_id));
-    let frames = cut(found.records.unwrap_or_default(), found.high_watermark);
+    let frames = cut(found.records.unwrap_or_default(), from, found.high_watermark);
     Outcome::Brought { frames, aborted: aborted.collect(), edge }
 }

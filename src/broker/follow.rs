@@ -59,6 +59,13 @@ pub enum Event {
         partition: i32,
         next: i64,
     },
+    /// From `from` on up to `next` the broker gives nothing, though it says that all of it can be read: a
+    /// log that lost something. It is stepped over, which is to be recorded.
+    Mute {
+        partition: i32,
+        from: i64,
+        next: i64,
+    },
     /// A record that cannot be decoded, with its bytes, or those of the batch with the first of its records
     /// where none can be told apart, or none.
     Undecodable {
@@ -375,7 +382,8 @@ fn arrived(lane: &mut Lane, outcome: Outcome) {
             } else if needed > edge.high_water {
                 lane.halt(Event::Ahead { partition, needed, end: edge.high_water });
             } else {
-                // A leader that does not know yet how far its log reaches.
+                // A leader that does not know yet how far its log reaches, or not of this epoch.
+                lane.epoch = -1;
                 lane.retry_at = pause;
             }
         }

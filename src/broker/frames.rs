@@ -36,12 +36,12 @@ pub(super) struct Frames {
     pub(super) stuck: Option<Arc<str>>,
 }
 
-/// Cuts; a batch that is not all there at the end is left out, it comes first in the next fetch.
-pub(super) fn cut(mut rest: Bytes, high_water: i64) -> Frames {
+/// Cuts what a fetch from this offset brought; a batch that is not all there at the end is left out, it comes
+/// first in the next fetch.
+pub(super) fn cut(mut rest: Bytes, from: i64, high_water: i64) -> Frames {
     let mut frames: Vec<Frame> = Vec::new();
     let mut stuck = None;
     while rest.len() >= PREFIX {
-        let base = i64::from_be_bytes(at(&rest, 0));
         let length = i32::from_be_bytes(at(&rest, 8));
         let size = usize::try_from(length).ok().and_then(|length| length.checked_add(PREFIX));
         let Some(size) = size.filter(|size| *size >= HEADER) else {
@@ -52,42 +52,55 @@ pub(super) fn cut(mut rest: Bytes, high_water: i64) -> Frames {
             stuck = Some(format!("a batch of {size} bytes came with {}", rest.len()).into());
             break;
         }
-        frames.push(frame(rest.split_to(size), base, high_water));
+        frames.push(frame(rest.split_to(size)));
     }
-    // Where one begins, the one before it must have ended.
-    for at in 1..frames.len() {
-        let next = frames[at].base;
-        let frame = &mut frames[at - 1];
-        if frame.header.is_err() && next > frame.base {
-            frame.last = frame.last.clamp(frame.base, next - 1);
-        }
+    let mut floor = None;
+    for at in 0..frames.len() {
+        let next = frames.get(at + 1).map(|next| next.base);
+        let frame = &mut frames[at];
+        place(frame, from, floor, next, high_water);
+        floor = Some(frame.last + 1);
     }
     stuck = stuck.filter(|_| frames.is_empty());
     Frames { frames, stuck }
 }
 
-fn frame(bytes: Bytes, base: i64, high_water: i64) -> Frame {
+fn frame(bytes: Bytes) -> Frame {
+    let base = i64::from_be_bytes(at(&bytes, 0));
     let delta = i32::from_be_bytes(at(&bytes, 23));
     let last = base.saturating_add(i64::from(delta));
     let count = u32::try_from(i32::from_be_bytes(at(&bytes, 57))).unwrap_or(0);
     let stated = u32::from_be_bytes(at(&bytes, 17));
-    let seen = || crc32c(&bytes[COVERED..]);
     let header = match RecordBatchHeader::peek(&bytes) {
         Err(error) => Err(error.to_string().into()),
-        Ok(_) if seen() != stated => {
-            Err(format!("its checksum is {stated:08x} and its bytes have {:08x}", seen()).into())
-        }
-        // These two the checksum does not cover.
-        Ok(_) if base < 0 || last >= high_water.max(0) => {
-            Err(format!("its offsets {base} to {last} are not of a log of {high_water}").into())
-        }
-        Ok(header) => Ok(header),
+        Ok(header) => match crc32c(&bytes[COVERED..]) {
+            seen if seen == stated => Ok(header),
+            seen => {
+                Err(format!("its checksum is {stated:08x}, that of its bytes {seen:08x}").into())
+            }
+        },
     };
-    let mut frame = Frame { bytes, base, last, count, header };
-    if frame.header.is_err() {
-        distrust(&mut frame);
+    Frame { bytes, base, last, count, header }
+}
+
+/// Checks where a batch says that it lies, which is under no checksum, by the batches around it; and bounds
+/// one that cannot be read.
+fn place(frame: &mut Frame, from: i64, floor: Option<i64>, next: Option<i64>, high_water: i64) {
+    let least = floor.unwrap_or(from);
+    let after_next = next.is_some_and(|next| next >= least && next <= frame.base);
+    let before_last = floor.is_some_and(|floor| frame.base < floor);
+    if frame.base < 0 || frame.last >= high_water || before_last || after_next {
+        let why = format!("its offsets {} to {} cannot be", frame.base, frame.last);
+        frame.header = Err(why.into());
+        let delta = frame.last.saturating_sub(frame.base);
+        (frame.base, frame.last) = (least, least.saturating_add(delta));
     }
-    frame
+    if frame.header.is_err() {
+        distrust(frame);
+        if let Some(next) = next.filter(|next| *next > frame.base) {
+            frame.last = frame.last.min(next - 1);
+        }
+    }
 }
 
 /// Keeps to what the size of the batch allows.

@@ -3,34 +3,12 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use krafka::__private::protocol::{Record, RecordBatchHeader};
-use krafka::__private::util::varint;
 use tokio::time::Instant;
 
 use super::frames::Frame;
-use super::{Edge, Event, Got};
-
-/// The records of a batch that is being handed over.
-#[derive(Debug)]
-enum Open {
-    /// Where they lie, and how many are left.
-    Plain {
-        base: i64,
-        rest: Bytes,
-        left: u32,
-    },
-    Unpacked {
-        base: i64,
-        records: std::vec::IntoIter<Record>,
-    },
-    /// None of them can be read.
-    Lost {
-        left: u32,
-        why: Arc<str>,
-        raw: Bytes,
-    },
-}
+use super::opened::{Next, Opened};
+use super::{Edge, Event};
 
 /// A partition.
 #[derive(Debug)]
@@ -55,7 +33,7 @@ pub(super) struct Lane {
     pub(super) empty: u32,
     frames: VecDeque<(Frame, Skip)>,
     held: usize,
-    open: Option<(Open, i64)>,
+    open: Option<Opened>,
     notes: VecDeque<Event>,
 }
 
@@ -105,13 +83,15 @@ impl Lane {
         self.notes.push_back(event);
     }
 
-    /// Nothing lies between where the next fetch would begin and this; or something that nobody can read.
+    /// Goes on behind offsets that give nothing, or something that nobody can read. Only for a lane that
+    /// has nothing to hand over.
     pub(super) fn step_over(&mut self, to: i64, lost: Option<Arc<str>>) {
+        let (partition, from) = (self.partition, self.next);
         if let Some(why) = lost {
-            let left = u32::try_from(to - self.ahead).unwrap_or(u32::MAX);
-            self.open = Some((Open::Lost { left, why, raw: Bytes::new() }, to - 1));
+            self.open = Some(Opened::lost(partition, from, to - 1, why));
         } else {
-            self.next = to;
+            self.notes.push_back(Event::Mute { partition, from, next: to });
+            (self.next, self.told) = (to, to);
         }
         self.ahead = to;
     }
@@ -123,19 +103,19 @@ impl Lane {
         let mut aborted = aborted.into_iter().peekable();
         let mut inside = BTreeSet::new();
         for frame in frames {
+            while let Some((_, producer)) = aborted.next_if(|(first, _)| *first <= frame.base) {
+                inside.insert(producer);
+            }
             let mut skip = Skip::No;
             if let Ok(header) = &frame.header {
-                while let Some((_, producer)) = aborted.next_if(|(first, _)| *first <= frame.base) {
-                    inside.insert(producer);
+                let attributes = header.attributes;
+                let is_aborted =
+                    attributes.is_transactional && inside.contains(&header.producer_id);
+                if attributes.is_control_batch || is_aborted {
+                    skip = Skip::All;
                 }
-                if header.attributes.is_control_batch {
-                    skip = Skip::All;
-                    if ends_an_abort(&frame, header) {
-                        inside.remove(&header.producer_id);
-                    }
-                } else if header.attributes.is_transactional && inside.contains(&header.producer_id)
-                {
-                    skip = Skip::All;
+                if attributes.is_control_batch && ends_an_abort(&frame, header) {
+                    inside.remove(&header.producer_id);
                 }
                 self.epoch = header.partition_leader_epoch;
             }
@@ -151,47 +131,26 @@ impl Lane {
     /// Hands over until there are `most`, or nothing is left.
     pub(super) fn hand_over(&mut self, most: usize, out: &mut Vec<Event>) {
         while out.len() < most {
-            if let Some((open, last)) = &mut self.open {
-                let last = *last;
-                let stay = match open {
-                    Open::Plain { base, rest, left } => {
-                        plain(self.partition, *base, last, rest, left, &mut self.next, out)
-                    }
-                    Open::Unpacked { base, records } => match records.next() {
-                        None => Step::Over,
-                        Some(record) => {
-                            whole(self.partition, *base, last, record, &mut self.next, out);
-                            Step::Stay
-                        }
-                    },
-                    Open::Lost { left: 0, .. } => Step::Over,
-                    Open::Lost { left, why, raw } => {
-                        *left -= 1;
-                        out.push(Event::Undecodable {
-                            partition: self.partition,
-                            offset: self.next,
-                            why: Arc::clone(why),
-                            raw: std::mem::take(raw).to_vec(),
-                        });
-                        self.next += 1;
-                        Step::Stay
-                    }
-                };
-                match stay {
-                    Step::Stay => self.told = self.next,
-                    Step::Over => {
-                        self.next = self.next.max(last + 1);
-                        self.open = None;
-                    }
-                    Step::Lost(why, left) => {
+            if let Some(open) = &mut self.open {
+                match open.next(self.next) {
+                    Next::Event(offset, event) => {
+                        self.next = offset + 1;
                         self.told = self.next;
-                        let left = left.min(u32::try_from(last + 1 - self.next).unwrap_or(0));
-                        self.open = Some((Open::Lost { left, why, raw: Bytes::new() }, last));
+                        out.push(event);
+                    }
+                    Next::Known => {}
+                    Next::Over => {
+                        self.next = self.next.max(open.last() + 1);
+                        self.open = None;
                     }
                 }
             } else if let Some((frame, skip)) = self.frames.pop_front() {
                 self.held -= frame.bytes.len();
-                self.open(frame, skip);
+                if skip == Skip::All || frame.last < self.next {
+                    self.next = self.next.max(frame.last + 1);
+                } else {
+                    self.open = Some(Opened::new(self.partition, &frame, self.next));
+                }
             } else {
                 break;
             }
@@ -204,98 +163,6 @@ impl Lane {
             out.extend(self.notes.drain(..));
         }
     }
-
-    fn open(&mut self, frame: Frame, skip: Skip) {
-        let last = frame.last;
-        let open = match &frame.header {
-            _ if last < self.next || skip == Skip::All => {
-                self.next = self.next.max(last + 1);
-                return;
-            }
-            Err(why) => self.lost(&frame, Arc::clone(why)),
-            Ok(header) => match frame.plain(header) {
-                Some(rest) => Open::Plain { base: frame.base, rest, left: frame.count },
-                None => match frame.unpack() {
-                    Ok(batch) => {
-                        Open::Unpacked { base: frame.base, records: batch.records.into_iter() }
-                    }
-                    Err(why) => self.lost(&frame, why),
-                },
-            },
-        };
-        self.open = Some((open, last));
-    }
-
-    /// As many as it says that it has, of those that were not handed over.
-    fn lost(&mut self, frame: &Frame, why: Arc<str>) -> Open {
-        self.next = self.next.max(frame.base);
-        let span = u32::try_from(frame.last + 1 - self.next).unwrap_or(u32::MAX);
-        Open::Lost { left: frame.count.min(span), why, raw: frame.bytes.clone() }
-    }
-}
-
-enum Step {
-    Stay,
-    Over,
-    /// The rest of the batch cannot be read, and how many that would be.
-    Lost(Arc<str>, u32),
-}
-
-/// The next record of a batch that is not compressed. One that is wrong within its bounds costs only itself.
-fn plain(
-    partition: i32,
-    base: i64,
-    last: i64,
-    rest: &mut Bytes,
-    left: &mut u32,
-    next: &mut i64,
-    out: &mut Vec<Event>,
-) -> Step {
-    if *left == 0 {
-        return Step::Over;
-    }
-    let mut body: &[u8] = rest;
-    let size = varint::decode_signed_varint(&mut body).ok().and_then(|n| usize::try_from(n).ok());
-    let size = size.filter(|size| *size <= body.len());
-    let Some(size) = size else {
-        return Step::Lost("a record that does not end in its batch".into(), *left);
-    };
-    let size = rest.len() - body.len() + size;
-    let mut bytes = rest.split_to(size);
-    *left -= 1;
-    let raw = bytes.clone();
-    match Record::decode(&mut bytes) {
-        Ok(record) => whole(partition, base, last, record, next, out),
-        Err(error) => {
-            let why = error.to_string().into();
-            out.push(Event::Undecodable { partition, offset: *next, why, raw: raw.to_vec() });
-            *next += 1;
-        }
-    }
-    Step::Stay
-}
-
-fn whole(
-    partition: i32,
-    base: i64,
-    last: i64,
-    record: Record,
-    next: &mut i64,
-    out: &mut Vec<Event>,
-) {
-    let offset = base.saturating_add(i64::from(record.offset_delta));
-    // Handed over already: a fetch begins with the batch in which the offset lies.
-    if offset < *next {
-        return;
-    }
-    if offset > last {
-        let why = format!("a record at {offset} in a batch that ends at {last}").into();
-        out.push(Event::Undecodable { partition, offset: *next, why, raw: Vec::new() });
-        *next += 1;
-        return;
-    }
-    *next = offset + 1;
-    out.push(Event::Record { partition, offset, got: Got::walked(record) });
 }
 
 /// Whether a marker ends a transaction by throwing it away.
@@ -303,4 +170,167 @@ fn ends_an_abort(frame: &Frame, header: &RecordBatchHeader) -> bool {
     let Some(mut records) = frame.plain(header) else { return false };
     let Ok(marker) = Record::decode(&mut records) else { return false };
     marker.key.is_some_and(|key| key.get(2..4) == Some(&[0, 0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::{Bytes, BytesMut};
+    use krafka::__private::protocol::{RecordBatch, RecordBatchBuilder};
+    use krafka::__private::util::crc32c;
+
+    use super::*;
+    use crate::broker::frames::cut;
+
+    const FAR: i64 = i64::MAX;
+
+    fn batch(base: i64, values: &[&str]) -> RecordBatch {
+        let mut builder = RecordBatchBuilder::new();
+        for value in values {
+            builder = builder.add_record(None::<Bytes>, Some(value.to_string()));
+        }
+        let mut batch = builder.build();
+        batch.base_offset = base;
+        batch
+    }
+
+    fn bytes(batch: &RecordBatch) -> BytesMut {
+        BytesMut::from(&batch.encode().expect("a batch")[..])
+    }
+
+    /// Makes the checksum right again.
+    fn sign(batch: &mut [u8]) {
+        let sum = crc32c(&batch[21..]);
+        batch[17..21].copy_from_slice(&sum.to_be_bytes());
+    }
+
+    /// What comes of these bytes, one event a line.
+    fn read(lane: &mut Lane, bytes: &[u8], high_water: i64, aborted: Vec<(i64, i64)>) -> String {
+        let cut = cut(Bytes::copy_from_slice(bytes), lane.ahead, high_water);
+        assert!(cut.stuck.is_none(), "{:?}", cut.stuck);
+        lane.take(cut.frames, aborted);
+        let mut events = Vec::new();
+        while lane.has_something() {
+            lane.hand_over(events.len() + 1, &mut events);
+        }
+        assert_eq!((lane.next, lane.held()), (lane.ahead, 0));
+        let said = events.iter().map(|event| match event {
+            Event::Record { offset, got, .. } => {
+                format!("{offset} {}", String::from_utf8_lossy(got.value().expect("a value")))
+            }
+            Event::Hole { next, .. } => format!("hole to {next}"),
+            Event::Undecodable { offset, raw, .. } => format!("{offset} lost {}", !raw.is_empty()),
+            Event::Mute { .. } | Event::Blocked { .. } | Event::Ahead { .. } => {
+                panic!("{event:?}")
+            }
+        });
+        said.collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn a_record_that_is_wrong_in_a_batch_that_is_right_costs_only_itself() {
+        let mut bytes = bytes(&batch(10, &["aa", "bb", "cc"]));
+        // The length of the value of the second record: two bytes that claim to be sixty.
+        let at = bytes.windows(2).position(|two| two == b"bb").expect("it") - 1;
+        bytes[at] = 120;
+        sign(&mut bytes);
+        let said = read(&mut Lane::new(0, 10), &bytes, FAR, Vec::new());
+        assert_eq!(said, "10 aa, 11 lost true, 12 cc");
+    }
+
+    #[test]
+    fn a_record_that_does_not_end_costs_those_behind_it_in_its_batch_and_no_other() {
+        let mut both = bytes(&batch(10, &["aa", "bb", "cc"]));
+        let at = both.windows(2).position(|two| two == b"bb").expect("it") - 6;
+        both[at] = 126;
+        sign(&mut both);
+        both.extend_from_slice(&bytes(&batch(13, &["dd"])));
+        let said = read(&mut Lane::new(0, 10), &both, FAR, Vec::new());
+        assert_eq!(said, "10 aa, 11 lost true, 12 lost false, 13 dd");
+    }
+
+    #[test]
+    fn whatever_bit_turns_the_batches_around_it_are_read_and_nothing_is_invented() {
+        let (before, good) = (bytes(&batch(0, &["x"])), bytes(&batch(1, &["aa", "bb"])));
+        let after = bytes(&batch(3, &["y"]));
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let all = [&before[..], &bad[..], &after[..]].concat();
+            let cut = cut(Bytes::copy_from_slice(&all), 0, 4);
+            let mut lane = Lane::new(0, 0);
+            lane.take(cut.frames, Vec::new());
+            let mut events = Vec::new();
+            lane.hand_over(1000, &mut events);
+            let mut offsets = Vec::new();
+            for event in events {
+                match event {
+                    Event::Record { offset, got, .. } => {
+                        let value = got.value().expect("a value");
+                        let known = [(0, "x"), (1, "aa"), (2, "bb"), (3, "y")];
+                        let known = known.iter().any(|k| k.0 == offset && k.1.as_bytes() == value);
+                        assert!(known, "bit {bit}: {offset} {value:?}");
+                        offsets.push(offset);
+                    }
+                    Event::Undecodable { offset, .. } => offsets.push(offset),
+                    Event::Hole { .. } => {}
+                    Event::Mute { .. } | Event::Blocked { .. } | Event::Ahead { .. } => {
+                        panic!("{event:?}")
+                    }
+                }
+            }
+            assert!(offsets.is_sorted() && offsets.len() <= 4, "bit {bit}: {offsets:?}");
+            assert_eq!(offsets.first(), Some(&0), "bit {bit}");
+            // A length that turned hides what follows; the broker is asked again from there on.
+            let is_length = (8..12).contains(&(bit / 8));
+            assert!(is_length || offsets.contains(&3), "bit {bit}: {offsets:?}");
+        }
+    }
+
+    #[test]
+    fn a_batch_that_lies_about_its_size_cannot_make_more_records_than_it_has_bytes() {
+        let mut bytes = bytes(&batch(0, &["x"]));
+        bytes[23..27].copy_from_slice(&i32::MAX.to_be_bytes());
+        bytes[57..61].copy_from_slice(&i32::MAX.to_be_bytes());
+        let said = read(&mut Lane::new(0, 0), &bytes, FAR, Vec::new());
+        assert_eq!(said, "0 lost true");
+    }
+
+    #[test]
+    fn the_end_of_a_batch_that_lost_its_last_records_is_a_hole() {
+        let mut short = batch(5, &["a", "b"]);
+        short.last_offset_delta = 9;
+        let said = read(&mut Lane::new(0, 3), &bytes(&short), FAR, Vec::new());
+        assert_eq!(said, "5 a, 6 b, hole to 15");
+        let mut empty = batch(5, &[]);
+        empty.last_offset_delta = 4;
+        let said = read(&mut Lane::new(0, 5), &bytes(&empty), FAR, Vec::new());
+        assert_eq!(said, "hole to 10");
+    }
+
+    #[test]
+    fn a_commit_marker_does_not_let_through_what_was_aborted() {
+        let of = |base, values: &[&str], control: bool| {
+            let mut batch = batch(base, values);
+            batch.attributes.is_transactional = true;
+            batch.attributes.is_control_batch = control;
+            batch.producer_id = 7;
+            batch
+        };
+        let marker = |base, kind: u8| {
+            let mut batch = of(base, &[""], true);
+            batch.records[0].key = Some(vec![0, 0, 0, kind].into());
+            bytes(&batch)
+        };
+        let all = [
+            bytes(&of(0, &["a"], false)),
+            marker(1, 1),
+            bytes(&of(2, &["b"], false)),
+            marker(3, 0),
+            bytes(&of(4, &["c"], false)),
+        ];
+        let said = read(&mut Lane::new(0, 0), &all.concat(), FAR, vec![(0, 7)]);
+        assert_eq!(said, "4 c");
+        let said = read(&mut Lane::new(0, 0), &all.concat(), FAR, vec![(2, 7)]);
+        assert_eq!(said, "0 a, 4 c");
+    }
 }

@@ -12,6 +12,7 @@ mod fetch;
 mod follow;
 mod frames;
 mod lane;
+mod opened;
 mod probe;
 mod read;
 mod search;
