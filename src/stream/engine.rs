@@ -171,6 +171,15 @@ impl Engine {
         }
     }
 
+    /// Offsets of which the broker says that they can be read, and gives nothing: no records of the ledger, but on
+    /// record in the quarantine.
+    pub fn lose(&mut self, partition: i32, from: i64, next: i64) {
+        let record = Record { partition, offset: from, key: None, value: None };
+        let detail = format!("the broker gives nothing from offset {from} up to {next}");
+        self.quarantine(record, Treatment::Omitted, Reason::Mute, detail, None);
+        self.skip_to(partition, next);
+    }
+
     /// A marker in the log: evidence about what is to come, no record of the ledger.
     pub fn mark(&mut self, partition: i32, offset: i64, marker: Marker) {
         let Some(lane) = self.lanes.get_mut(&partition).filter(|l| l.next_offset <= offset) else {

@@ -35,6 +35,8 @@ pub enum Reason {
     PayloadDiffers,
     /// A null close.
     Gap,
+    /// The broker gives nothing where it says that there is something.
+    Mute,
 }
 
 macro_rules! codes {
@@ -78,6 +80,7 @@ codes!(Reason {
     Misplaced = 5 "misplaced",
     PayloadDiffers = 6 "payload_differs",
     Gap = 7 "gap",
+    Mute = 8 "mute",
 });
 
 /// The identity of an event: the first 128 bits of the SHA-256 of its id.

@@ -175,6 +175,7 @@ impl<'a> Session<'a> {
                     left = left.map(|left| left - u64::from(taken.is_some()));
                 }
                 Event::Hole { partition, next } => self.engine.skip_to(partition, next),
+                Event::Mute { partition, from, next } => self.engine.lose(partition, from, next),
                 Event::Undecodable { partition, offset, why, raw } => {
                     self.engine.omit(partition, offset, &why, &raw);
                     left = left.map(|left| left - 1);
