@@ -29,6 +29,9 @@ const BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// Answers without a batch, in a row, where the broker says that there are some.
 const EMPTY_MAX: u32 = 5;
 
+/// The same where our offset is behind the high-water: a new leader learns of it late, a log that was lost never.
+const BEYOND_MAX: u32 = 100;
+
 /// How much is held.
 #[derive(Clone, Copy, Debug)]
 pub struct FollowLimits {
@@ -309,6 +312,13 @@ impl Follower {
                 return self.troubled(error);
             }
         };
+        // An answer without a partition says nothing of it, as when the broker slows us down.
+        for want in &wants {
+            let is_named = outcomes.iter().any(|(named, _)| named.partition == want.partition);
+            for lane in self.lanes.iter_mut().filter(|lane| lane.partition == want.partition) {
+                lane.retry_at = (!is_named).then(|| Instant::now() + BACKOFF_MIN);
+            }
+        }
         let mut fatal = Ok(());
         for (want, outcome) in outcomes {
             let Some(at) = self.lanes.iter().position(|lane| lane.partition == want.partition)
@@ -366,12 +376,16 @@ fn arrived(lane: &mut Lane, outcome: Outcome) {
             lane.take(frames.frames, aborted);
             if lane.ahead > before {
                 lane.empty = 0;
-            } else if is_stuck || before < edge.stable || before > edge.high_water {
-                lane.empty += 1;
+                lane.beyond = 0;
+            } else if before > edge.high_water {
+                lane.beyond += 1;
                 lane.retry_at = pause;
-                if lane.empty >= EMPTY_MAX && before > edge.high_water {
+                if lane.beyond >= BEYOND_MAX {
                     lane.halt(Event::Ahead { partition, needed, end: edge.high_water });
                 }
+            } else if is_stuck || before < edge.stable {
+                lane.empty += 1;
+                lane.retry_at = pause;
             }
         }
         Outcome::OutOfRange(edge) => {

@@ -31,6 +31,8 @@ pub(super) struct Lane {
     /// How often in a row it failed, and gave nothing where something should be.
     pub(super) failures: u32,
     pub(super) empty: u32,
+    /// How often in a row the log ended before it.
+    pub(super) beyond: u32,
     frames: VecDeque<(Frame, Skip)>,
     held: usize,
     open: Option<Opened>,
@@ -61,6 +63,7 @@ impl Lane {
             retry_at: None,
             failures: 0,
             empty: 0,
+            beyond: 0,
             frames: VecDeque::new(),
             held: 0,
             open: None,

@@ -16,7 +16,8 @@ const POLL: Duration = Duration::from_millis(500);
 /// Between two attempts.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A record as it was read.
+/// A record as it was read. It keeps alive what came with it, a megabyte or more: whoever holds records for
+/// long copies what is needed.
 #[derive(Debug)]
 pub struct Got(Kind);
 
