@@ -182,7 +182,7 @@ pub const SETTINGS: &[Setting] = &[
         value: Some("N"),
         help: "Claim at most this many runs at once (1 to 5000)",
         heading: "Work",
-        default: Some("500"),
+        default: Some("1000"),
         command: Some("worker"),
     },
 ];

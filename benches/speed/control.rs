@@ -7,7 +7,7 @@ use finaz::ids::{Hash, Owner};
 use finaz::rules::admission::Request;
 use finaz::store::{Claim, RunResult, Store};
 use tokio::sync::Mutex;
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::{Receiver, Sender};
 
 use crate::figures::{Samples, Table, float, rate};
 use crate::number;
@@ -21,8 +21,10 @@ const BATCH: i64 = 500;
 const SET: usize = 2_000;
 /// Claims ahead of the publication.
 const AHEAD: usize = 2;
-/// Sessions that publish: while one waits for the disk, the other works.
-const PUBLISHERS: usize = 2;
+/// Sessions that claim.
+const CLAIMERS: usize = 1;
+/// Sessions that publish. A worker has one of each.
+const PUBLISHERS: usize = 1;
 
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -111,26 +113,31 @@ impl Control {
     }
 }
 
-/// Claims on one session and publishes on others, until nothing is queued.
+/// Claims on some sessions and publishes on others, until nothing is queued.
 async fn pass(store: &Store) -> usize {
     let owner = Owner::of_process("bench");
     let (sender, claims) = tokio::sync::mpsc::channel::<Claim>(AHEAD);
     let claims = Arc::new(Mutex::new(claims));
-    let claimer = store.clone();
-    let claiming = tokio::spawn(async move {
-        let mut floor = 0;
-        while let Some(claim) = claimer.claim(&owner, TTL, BATCH, floor).await.expect("claimed") {
-            floor = claim.runs.first().map_or(floor, |run| run.event_id);
-            sender.send(claim).await.expect("open");
-        }
-    });
+    let mut claimers = tokio::task::JoinSet::new();
+    for _ in 0..number("BENCH_CLAIMERS", CLAIMERS) {
+        claimers.spawn(claim(store.clone(), owner.clone(), sender.clone()));
+    }
+    drop(sender);
     let mut publishers = tokio::task::JoinSet::new();
     for _ in 0..number("BENCH_PUBLISHERS", PUBLISHERS) {
         publishers.spawn(publish(store.clone(), Arc::clone(&claims)));
     }
     let done = publishers.join_all().await.into_iter().sum();
-    claiming.await.expect("a claimer that ends");
+    claimers.join_all().await;
     done
+}
+
+async fn claim(store: Store, owner: Owner, claims: Sender<Claim>) {
+    let mut floor = 0;
+    while let Some(claim) = store.claim(&owner, TTL, BATCH, floor).await.expect("claimed") {
+        floor = claim.runs.first().map_or(floor, |run| run.event_id);
+        claims.send(claim).await.expect("open");
+    }
 }
 
 async fn publish(store: Store, claims: Arc<Mutex<Receiver<Claim>>>) -> usize {

@@ -39,7 +39,10 @@ impl Full {
         self.stage.database.settle().await;
         let (used, log) = (servers.used(), self.stage.database.log().await);
         let started = Instant::now();
-        let report = self.stage.finaz(&["worker", "--drain"]);
+        // As it comes, unless another batch is to be tried.
+        let batch = number("BENCH_BATCH", 0).to_string();
+        let flag = ["worker", "--drain", "--batch", &batch];
+        let report = self.stage.finaz(if batch == "0" { &flag[..2] } else { &flag });
         let wall = started.elapsed().as_secs_f64();
         let used = servers.used().since(used);
         let (bytes, _) = self.stage.database.log().await.since(log);

@@ -58,8 +58,6 @@ pub(super) struct Loaded {
     /// Accepted, and not yet applied.
     pub(super) accepted: Vec<Accepted>,
     pub(super) seq: i64,
-    /// As the last owner left it.
-    pub(super) status: StreamStatus,
 }
 
 /// A commit that was made.
@@ -83,7 +81,7 @@ impl Journal {
         let (row, clock) = open_row(&store, &lease, &identity).await?;
         let from = (row.fence, row.seq);
         let reader = Arc::clone(&artifacts);
-        let loaded = blocking(move || reading::load(&reader, row)).await?;
+        let loaded = blocking(move || reading::load(&reader, &row)).await?;
         let (head, loaded) = match loaded {
             None => (None, None),
             Some((hash, head, loaded)) => (Some((hash, head)), Some(loaded)),

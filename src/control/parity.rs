@@ -131,7 +131,8 @@ pub async fn parity(
         prepared.await.map_err(|panic| Error::Panicked { what: panic.to_string() })??;
     if !request.offline {
         let arrivals = modes[1].view.read;
-        modes.push(streamed(control.clone(), &request, &case, arrivals, stop).await?);
+        let streamed = streamed(Arc::clone(&control), &request, &case, arrivals, stop);
+        modes.push(Box::pin(streamed).await?);
     }
     let golden = inputs::golden_for(&control, &case.flow, case.snapshot);
     let first_difference = modes[1..].iter().find_map(|mode| difference(&modes[0], mode));
@@ -273,7 +274,7 @@ async fn streamed(
         max_jump: MAX_JUMP.to_owned(),
     };
     let streamed = match replayed {
-        Ok(_) => stream::run(&control, streaming, stop).await,
+        Ok(_) => Box::pin(stream::run(&control, streaming, stop)).await,
         Err(error) => Err(error),
     };
     let options = brokers::options(&control)?;

@@ -179,10 +179,12 @@ impl Error {
 
     /// The state of a stream that this ends and that stays blocked by it.
     pub(super) fn blocks(&self) -> Option<&'static str> {
-        match self {
-            Self::RecoveryBlocked { .. } => Some("RECOVERY_BLOCKED"),
-            Self::OffsetAhead { .. } => Some("OFFSET_AHEAD"),
-            _ => None,
+        if matches!(self, Self::RecoveryBlocked { .. }) {
+            Some("RECOVERY_BLOCKED")
+        } else if matches!(self, Self::OffsetAhead { .. }) {
+            Some("OFFSET_AHEAD")
+        } else {
+            None
         }
     }
 }

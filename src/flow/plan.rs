@@ -145,14 +145,12 @@ impl InstrumentState {
 
     /// Takes up what [`InstrumentState::state`] gave.
     pub(super) fn restore(&mut self, state: &Value) -> Result<(), Invalid> {
-        let states = match state {
-            Value::List(states) if states.len() == self.nodes.len() => states,
-            _ => {
-                let hint = "restore a state of the same flow";
-                let message = "not the states of this flow's nodes";
-                return Err(Invalid::new("NODE_STATE", "nodes", message, hint));
-            }
-        };
+        let states = if let Value::List(states) = state { states.as_slice() } else { &[] };
+        if states.len() != self.nodes.len() {
+            let hint = "restore a state of the same flow";
+            let message = "not the states of this flow's nodes";
+            return Err(Invalid::new("NODE_STATE", "nodes", message, hint));
+        }
         self.nodes.iter_mut().zip(states).try_for_each(|(node, state)| node.restore(state))
     }
 }

@@ -102,6 +102,21 @@ pub struct Engine {
     cells: Vec<Cell>,
 }
 
+/// Why a record goes to quarantine.
+struct Why<'a> {
+    treatment: Treatment,
+    reason: Reason,
+    /// In words.
+    detail: String,
+    event_id: Option<&'a str>,
+}
+
+impl<'a> Why<'a> {
+    fn omitted(reason: Reason, detail: String, event_id: Option<&'a str>) -> Self {
+        Self { treatment: Treatment::Omitted, reason, detail, event_id }
+    }
+}
+
 /// What was read of a value.
 struct Message<'a> {
     head: scan::Head<'a>,
@@ -160,7 +175,15 @@ impl Engine {
         };
         lane.next_offset = offset + 1;
         let record = Record { partition, offset, key: None, value: Some(raw) };
-        self.quarantine(record, Treatment::Omitted, Reason::Undecodable, detail.to_owned(), None);
+        self.quarantine(
+            record,
+            Why {
+                treatment: Treatment::Omitted,
+                reason: Reason::Undecodable,
+                detail: detail.to_owned(),
+                event_id: None,
+            },
+        );
         self.settle(record, [0; 16], Treatment::Omitted, Reason::Undecodable);
     }
 
@@ -176,7 +199,10 @@ impl Engine {
     pub fn lose(&mut self, partition: i32, from: i64, next: i64) {
         let record = Record { partition, offset: from, key: None, value: None };
         let detail = format!("the broker gives nothing from offset {from} up to {next}");
-        self.quarantine(record, Treatment::Omitted, Reason::Mute, detail, None);
+        self.quarantine(
+            record,
+            Why { treatment: Treatment::Omitted, reason: Reason::Mute, detail, event_id: None },
+        );
         self.skip_to(partition, next);
     }
 
@@ -209,13 +235,19 @@ impl Engine {
 
     fn decide(&mut self, record: Record<'_>) -> ([u8; 16], Treatment, Reason) {
         let Some(value) = record.value else {
-            return self.refuse(record, [0; 16], Reason::Tombstone, String::new(), None);
+            return self.refuse(
+                record,
+                [0; 16],
+                Why::omitted(Reason::Tombstone, String::new(), None),
+            );
         };
         // Taken out for the time of the reading: it borrows the value, not the engine.
         let mut cells = std::mem::take(&mut self.cells);
         let message = scan::message(value, self.plan.flow.fields(), &mut cells);
         let decided = match message {
-            Err(detail) => self.refuse(record, [0; 16], Reason::Unreadable, detail, None),
+            Err(detail) => {
+                self.refuse(record, [0; 16], Why::omitted(Reason::Unreadable, detail, None))
+            }
             Ok(head) => {
                 let id = identity_of(head.event_id.as_deref().unwrap_or_default());
                 self.decide_event(record, value, &Message { head, id }, &cells)
@@ -235,21 +267,23 @@ impl Engine {
         let (id, head) = (message.id, &message.head);
         let event_id = head.event_id.as_deref();
         if let Some(detail) = self.misplaced(record, &head.instrument) {
-            return self.refuse(record, id, Reason::Misplaced, detail, event_id);
+            return self.refuse(record, id, Why::omitted(Reason::Misplaced, detail, event_id));
         }
         let Some(instrument) = self.reads(&head.instrument) else {
             return (id, Treatment::Filtered, Reason::None);
         };
         let fields = match numbers(self.plan.flow.fields(), cells, value) {
             Ok(fields) => fields,
-            Err(detail) => return self.refuse(record, id, Reason::Unreadable, detail, event_id),
+            Err(detail) => {
+                return self.refuse(record, id, Why::omitted(Reason::Unreadable, detail, event_id));
+            }
         };
         let identity = Identity { id, payload: payload_of(value) };
         let time = head.event_time;
         let jump = self.jump(record.partition, time);
         match (self.identities.look(identity), jump) {
             (Seen::New, Some(detail)) => {
-                return self.refuse(record, id, Reason::TimeJump, detail, event_id);
+                return self.refuse(record, id, Why::omitted(Reason::TimeJump, detail, event_id));
             }
             (Seen::New, None) => {}
             (seen, jump) => {
@@ -260,7 +294,10 @@ impl Engine {
                     if seen == Seen::Otherwise { Reason::PayloadDiffers } else { Reason::None };
                 if seen == Seen::Otherwise {
                     let detail = "the same event id with another payload".to_owned();
-                    self.quarantine(record, Treatment::Duplicate, reason, detail, event_id);
+                    self.quarantine(
+                        record,
+                        Why { treatment: Treatment::Duplicate, reason, detail, event_id },
+                    );
                 }
                 return (id, Treatment::Duplicate, reason);
             }
@@ -269,7 +306,10 @@ impl Engine {
         self.delta.identities.push(identity);
         if let Some(watermark) = self.late(record.partition, time) {
             let detail = format!("event time {time} is before the watermark {watermark}");
-            self.quarantine(record, Treatment::Late, Reason::None, detail, event_id);
+            self.quarantine(
+                record,
+                Why { treatment: Treatment::Late, reason: Reason::None, detail, event_id },
+            );
             return (id, Treatment::Late, Reason::None);
         }
         let reason = if fields.iter().any(|x| x.is_nan()) { Reason::Gap } else { Reason::None };
@@ -342,22 +382,15 @@ impl Engine {
         &mut self,
         record: Record<'_>,
         id: [u8; 16],
-        reason: Reason,
-        detail: String,
-        event_id: Option<&str>,
+        why: Why<'_>,
     ) -> ([u8; 16], Treatment, Reason) {
-        self.quarantine(record, Treatment::Omitted, reason, detail, event_id);
-        (id, Treatment::Omitted, reason)
+        let (treatment, reason) = (why.treatment, why.reason);
+        self.quarantine(record, why);
+        (id, treatment, reason)
     }
 
-    fn quarantine(
-        &mut self,
-        record: Record<'_>,
-        treatment: Treatment,
-        reason: Reason,
-        detail: String,
-        event_id: Option<&str>,
-    ) {
+    fn quarantine(&mut self, record: Record<'_>, why: Why<'_>) {
+        let Why { treatment, reason, detail, event_id } = why;
         self.delta.quarantined.push(Quarantined {
             partition: record.partition,
             offset: record.offset,

@@ -41,7 +41,7 @@ impl Engine {
     /// What is new since the last time, and the state with it; W says which accepted events are applied.
     pub fn cut(&mut self) -> (Delta, Value, i64) {
         let delta = std::mem::take(&mut self.delta);
-        (delta, self.to_value(), self.watermark)
+        (delta, self.keep(), self.watermark)
     }
 
     /// Records and bytes, about, that a commit would have to keep now.
@@ -86,7 +86,7 @@ impl Engine {
         (self.identities.len(), self.identities.bytes())
     }
 
-    fn to_value(&mut self) -> Value {
+    fn keep(&mut self) -> Value {
         let lanes = self.lanes.iter_mut().map(|(partition, lane)| lane_value(*partition, lane));
         let lanes = Value::List(lanes.collect());
         let instruments = self.running.iter().map(|running| {
@@ -223,21 +223,19 @@ fn lane_value(partition: i32, lane: &mut Lane) -> Value {
 
 fn lane_of(value: &Value) -> Option<(i32, Lane)> {
     let map = as_map(value)?;
-    let truth = |name: &str| match map.get(name)? {
-        Value::Bool(truth) => Some(*truth),
-        _ => None,
+    let truth = |name: &str| {
+        let Value::Bool(truth) = map.get(name)? else { return None };
+        Some(*truth)
     };
-    let anchor = match map.get("anchor")? {
-        Value::Null => None,
-        Value::Map(anchor) => {
-            let Value::Text(hash) = anchor.get("hash")? else { return None };
-            Some(Anchor { offset: as_int(anchor.get("offset")?)?, hash: hash.parse().ok()? })
-        }
-        _ => return None,
+    let given =
+        |name: &str| Some(map.get(name)?).map(|value| Some(value).filter(|v| **v != Value::Null));
+    let anchor = match given("anchor")? {
+        Some(anchor) => Some(anchor_of(as_map(anchor)?)?),
+        None => None,
     };
-    let max_time = match map.get("max_time")? {
-        Value::Null => None,
-        time => Some(as_int(time)?),
+    let max_time = match given("max_time")? {
+        Some(time) => Some(as_int(time)?),
+        None => None,
     };
     let lane = Lane {
         next_offset: as_int(map.get("next_offset")?)?,
@@ -252,6 +250,11 @@ fn lane_of(value: &Value) -> Option<(i32, Lane)> {
     };
     let partition = i32::try_from(as_int(map.get("partition")?)?).ok()?;
     (map.len() == 9).then_some((partition, lane))
+}
+
+fn anchor_of(map: &BTreeMap<String, Value>) -> Option<Anchor> {
+    let Value::Text(hash) = map.get("hash")? else { return None };
+    Some(Anchor { offset: as_int(map.get("offset")?)?, hash: hash.parse().ok()? })
 }
 
 fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {

@@ -151,19 +151,18 @@ fn a_time_far_ahead_moves_nothing_and_what_follows_is_not_late() {
     let flow = parsed(FLOW);
     let mut engine = Engine::new(plan(&flow));
     let year_2262 = 9_223_000_000_000_000_000_i64;
-    let mut offset = 0;
-    for (id, time, expected) in [
+    let cases = [
         ("a", 1_000, Treatment::Consumed),
         ("far", year_2262, Treatment::Omitted),
         ("b", 2_000, Treatment::Consumed),
         ("far", year_2262, Treatment::Omitted),
         ("a", year_2262, Treatment::Duplicate),
         ("c", 3_000, Treatment::Consumed),
-    ] {
+    ];
+    for (offset, (id, time, expected)) in (0..).zip(cases) {
         let value = event(id, "sim.alpha", time, "1.0");
         let record = Record { partition: 3, offset, key: None, value: Some(value.as_bytes()) };
         assert_eq!(engine.take(record), Some(expected), "{id} at {time}");
-        offset += 1;
     }
     assert_eq!(engine.standings()[3].watermark, Some(3_000 - 5_000_000_000));
 }

@@ -28,9 +28,9 @@ pub(in crate::control) fn head(
 /// What a stream goes on with. That nothing is missing of what is not read is looked at, too.
 pub(super) fn load(
     artifacts: &Artifacts,
-    row: StreamRow,
+    row: &StreamRow,
 ) -> Result<Option<(Hash, Head, Loaded)>, Error> {
-    let (Some(hash), Some(head)) = (row.head, head(artifacts, &row)?) else { return Ok(None) };
+    let (Some(hash), Some(head)) = (row.head, head(artifacts, row)?) else { return Ok(None) };
     for kind in [Kind::Applied, Kind::Fates, Kind::Quarantined] {
         for segment in head.segments.of(kind) {
             if !artifacts.contains(&segment.hash)? {
@@ -50,7 +50,7 @@ pub(super) fn load(
         accepted.extend(left);
     })?;
     let state = head.state.clone();
-    let loaded = Loaded { state, identities, accepted, seq: row.seq, status: row.status };
+    let loaded = Loaded { state, identities, accepted, seq: row.seq };
     Ok(Some((hash, head, loaded)))
 }
 

@@ -111,7 +111,7 @@ impl Disk {
 
     /// Everything that there is to read: the load, and what is read on demand.
     fn read(&self) -> Result<(Loaded, Vec<Applied>, usize), Error> {
-        let (_, head, loaded) = reading::load(&self.artifacts, self.row())?.unwrap();
+        let (_, head, loaded) = reading::load(&self.artifacts, &self.row())?.unwrap();
         let mut rows = Vec::new();
         let mut count = 0;
         applied(&self.artifacts, &head, &mut |row| rows.push(row))?;
@@ -187,7 +187,7 @@ fn no_byte_of_a_journal_can_be_changed_and_none_cut_off_unseen() {
             assert!(matches!(seen, Err(Error::Artifacts(_))), "{path:?} cut at {len}: {seen:?}");
         }
         fs::remove_file(path).unwrap();
-        let seen = reading::load(&disk.artifacts, disk.row()).map(|_| ());
+        let seen = reading::load(&disk.artifacts, &disk.row()).map(|_| ());
         assert!(seen.is_err(), "{path:?} is missing, and it was loaded");
         fs::write(path, &sound).unwrap();
     }

@@ -31,13 +31,13 @@ impl Held {
         let name = format!("stream/{run_id}");
         let owner = Owner::of_process(&control.settings.owner);
         let ttl = control.settings.lease_ttl;
-        let taken = leases::acquire(control, &name, Some(owner.token()), ttl).await;
-        let mut taken = taken.map_err(|error| match error {
-            Error::LeaseHeld { name, owner, fence, expires_at } => {
-                Error::StreamHeld { name, owner, fence, expires_at }
+        let mut taken = match leases::acquire(control, &name, Some(owner.token()), ttl).await {
+            Ok(taken) => taken,
+            Err(Error::LeaseHeld { name, owner, fence, expires_at }) => {
+                return Err(Error::StreamHeld { name, owner, fence, expires_at });
             }
-            other => other,
-        })?;
+            Err(error) => return Err(error),
+        };
         let view = taken.leases.pop().expect("the lease that was taken");
         let lease = StreamLease { name, owner, epoch: view.epoch, fence: view.fence };
         // Sessions of their own: work that has all others must not keep the lease from being renewed.
@@ -62,7 +62,7 @@ impl Held {
         match released {
             Ok(Ok(_row)) => {}
             Ok(Err((refusal, _row))) => {
-                tracing::debug!(?refusal, "the lease was not ours any more")
+                tracing::debug!(?refusal, "the lease was not ours any more");
             }
             Err(error) => tracing::warn!(%error, "the lease runs out by itself"),
         }

@@ -79,7 +79,7 @@ pub async fn stream(
     request: StreamRequest,
     stop: watch::Receiver<Stop>,
 ) -> Result<StreamReport, Error> {
-    Ok(run(control, request, stop).await?.0)
+    Ok(Box::pin(run(control, request, stop)).await?.0)
 }
 
 /// As [`stream`], with all the values.
@@ -101,7 +101,7 @@ pub(super) async fn run(
         return Err(Error::Store(crate::store::Error::Unsafe { check, what }));
     }
     let mut held = Held::acquire(control, &setup.identity.run_id).await?;
-    let ended = sessions(control, &setup, &broker, &mut held, &mut stop).await;
+    let ended = Box::pin(sessions(control, &setup, &broker, &mut held, &mut stop)).await;
     // Every orderly end gives the lease back, a refusal included; one that is not ours any more stays as it is.
     held.release().await;
     ended

@@ -110,7 +110,7 @@ pub async fn import(control: &Control, path: &Path) -> Result<ImportReport, Erro
     let store = control.ready_store().await?;
     let mut held = Held::acquire(control, &run_id).await?;
     let artifacts = Arc::clone(control.artifacts()?);
-    let imported = journal::import(artifacts, store, &held.lease, document).await;
+    let imported = Box::pin(journal::import(artifacts, store, &held.lease, document)).await;
     held.release().await;
     let journal::Imported { seq, already_present } = imported?;
     Ok(ImportReport { run_id, seq, already_present })
