@@ -148,7 +148,7 @@ async fn dispatch(cx: &mut Context<'_>, work: Work) -> Result<Exit, Failure> {
         Work::Reconcile(args) => reconcile::run(cx, args).await,
         Work::Replay(args) => replay::run(cx, *args).await,
         Work::Parity(args) => parity::run(cx, args).await,
-        Work::Stream(args) => stream::run(cx, *args).await,
+        Work::Stream(args) => Box::pin(stream::run(cx, *args)).await,
         Work::Cas(command) => cas::run(cx, command).await,
         Work::Db(command) => db::run(cx, command).await,
         Work::Doctor(args) => doctor::run(cx, args).await,

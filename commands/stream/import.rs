@@ -16,7 +16,8 @@ pub(crate) struct ImportArgs {
 }
 
 pub(super) async fn run(cx: &mut Context<'_>, args: ImportArgs) -> Result<Exit, Failure> {
-    let report = cx.awaiting(async |control| stream::import(control, &args.file).await).await?;
+    let report =
+        cx.awaiting(async |control| Box::pin(stream::import(control, &args.file)).await).await?;
     cx.ui.report(&report, |page| {
         let how = if report.already_present { "was there already" } else { "imported" };
         page.line(&format!("{}: commit {} {how}", report.run_id, report.seq));

@@ -52,6 +52,6 @@ pub(crate) async fn run(cx: &mut Context<'_>, args: StreamArgs) -> Result<Exit, 
         Some(StreamCommand::Quarantine(command)) => quarantine::run(cx, command).await,
         Some(StreamCommand::Mark(args)) => mark::run(cx, args).await,
         Some(StreamCommand::Export(args)) => export::run(cx, args).await,
-        Some(StreamCommand::Import(args)) => import::run(cx, args).await,
+        Some(StreamCommand::Import(args)) => Box::pin(import::run(cx, args)).await,
     }
 }
