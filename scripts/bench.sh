@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The figures of benches/, in the release profile, against the servers of `make up`, in databases and folders of their own.
 #   scripts/bench.sh                    all of them
-#   scripts/bench.sh control latency    some: start nodes import replay admit control full latency recovery
+#   scripts/bench.sh control latency    some: start nodes import replay admit control full latency recovery stream
 # BENCH_RUNS, BENCH_JOBS, BENCH_ROUNDS, BENCH_SAMPLES, BENCH_ROWS … are in docs/benchmarks.md. A peer that cannot be
 # installed is left out, with a line.
 set -euo pipefail

@@ -21,14 +21,17 @@ mod replay;
 mod servers;
 mod stage;
 mod start;
+mod stream;
 mod throughput;
 
 use figures::Table;
 use servers::Servers;
 
 /// What can be asked for, in the order in which it is measured.
-const NAMES: &[&str] =
-    &["start", "nodes", "import", "replay", "admit", "control", "full", "latency", "recovery"];
+const NAMES: &[&str] = &[
+    "start", "nodes", "import", "replay", "admit", "control", "full", "latency", "recovery",
+    "stream",
+];
 
 fn main() {
     let wanted: Vec<String> =
@@ -68,6 +71,9 @@ async fn measure(chosen: &dyn Fn(&str) -> bool, table: &mut Table) {
     }
     if chosen("control") || chosen("full") {
         throughput::run(&servers, chosen("control"), chosen("full"), table).await;
+    }
+    if chosen("stream") {
+        stream::run(&servers, table).await;
     }
     if chosen("latency") {
         latency::run(&servers, table).await;

@@ -55,13 +55,13 @@ pub(crate) async fn run(servers: &Servers, table: &mut Table) {
 }
 
 /// A folder with a snapshot and a schedule, and the broker.
-struct Place {
+pub(crate) struct Place {
     folder: TempDir,
-    brokers: String,
+    pub(crate) brokers: String,
 }
 
 impl Place {
-    fn new(servers: &Servers, events: usize, brokers: String) -> Self {
+    pub(crate) fn new(servers: &Servers, events: usize, brokers: String) -> Self {
         let place = Self { folder: folder(servers), brokers };
         let (file, faults) = (place.path("events.jsonl"), place.path("faults.json"));
         write_events(Path::new(&file), events);
@@ -72,18 +72,18 @@ impl Place {
         place
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.folder.path().join(name).to_str().expect("a UTF-8 path").to_owned()
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = finaz(args);
         command.env("FINAZ_ARTIFACTS", self.path("artifacts")).env("FINAZ_BROKERS", &self.brokers);
         command
     }
 
     /// Arrivals, seconds by the wall and of the processor, and the report.
-    fn replay(&self, more: &[&str]) -> (usize, f64, f64, Value) {
+    pub(crate) fn replay(&self, more: &[&str]) -> (usize, f64, f64, Value) {
         let faults = self.path("faults.json");
         let args = [&["replay", "--snapshot", "bench", "--faults", &faults][..], more].concat();
         let before = cpu::waited();
@@ -94,7 +94,7 @@ impl Place {
         (arrivals.expect("a count"), wall, cpu::waited() - before, report)
     }
 
-    async fn delete(&self, topic: &str) {
+    pub(crate) async fn delete(&self, topic: &str) {
         let kafka = Kafka::builder(&self.brokers).connect().await.expect("a broker: make up");
         let gone = kafka.admin().delete_topics([topic], Default::default()).await;
         gone.expect("a deleted topic");
