@@ -160,6 +160,22 @@ impl From<Error> for Failure {
                     "name": name, "owner": owner, "fence": fence, "expires_at": expires_at
                 }))
             }
+            Error::StreamOverlap { name, other, owner, expires_at } => {
+                let hint = "one flow has one owner a partition in a group: stop the other, or use \
+                            another --group";
+                Self::new(1, "STREAM_OVERLAP", said, hint).with(json!({
+                    "name": name, "other": other, "owner": owner, "expires_at": expires_at
+                }))
+            }
+            Error::StreamMixed { run_id, split } => {
+                let hint = if split {
+                    "go on with --partitions or --auto, or begin another run (--run-id)"
+                } else {
+                    "go on without --partitions and --auto, or begin another run (--run-id)"
+                };
+                let more = json!({"run_id": run_id, "split": split});
+                Self::new(1, "STREAM_MIXED", said, hint).with(more)
+            }
             Error::StreamFenced { name, yours, fence, owner, current_fence } => {
                 let hint = "nothing of this process is accepted any more: start it anew, and it \
                             waits for the lease";

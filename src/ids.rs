@@ -150,6 +150,18 @@ impl StreamIdentity {
             .map(|((field, held), (_, offered))| (field, held, offered))
     }
 
+    /// The name of its lease and of its row: `stream/<run id>`, in a split run `stream/<run id>/<partition>`.
+    #[must_use]
+    pub fn lease_name(&self) -> String {
+        match &self.partitions {
+            None => format!("stream/{}", self.run_id),
+            Some(some) => {
+                let some: Vec<String> = some.iter().map(i32::to_string).collect();
+                format!("stream/{}/{}", self.run_id, some.join(","))
+            }
+        }
+    }
+
     /// What a person can act on first.
     fn fields(&self) -> [(&'static str, String); 8] {
         let partitions = match &self.partitions {
@@ -198,6 +210,9 @@ mod tests {
         let offered = StreamIdentity { partitions: Some(vec![0, 3]), ..held.clone() };
         let seen = ("partitions", "all".to_owned(), "0,3".to_owned());
         assert_eq!(held.difference(&offered), Some(seen));
+        assert_eq!(held.lease_name(), "stream/r");
+        let one = StreamIdentity { partitions: Some(vec![3]), ..held.clone() };
+        assert_eq!(one.lease_name(), "stream/r/3");
         let anew = StreamIdentity { topic_id: "j".to_owned(), ..held.clone() };
         assert_eq!(held.difference(&anew).map(|(field, ..)| field), Some("topic_id"));
     }

@@ -18,7 +18,8 @@ use crate::ids::{Hash, StreamIdentity};
 use crate::journal;
 use crate::journal::{Head, Kind, Merge, NewSegment};
 use crate::store::{
-    Store, StreamLease, StreamMove, StreamRefusal, StreamRow, StreamStatus, StreamVerdict,
+    Store, StreamBarred, StreamLease, StreamMove, StreamRefusal, StreamRow, StreamStatus,
+    StreamVerdict, StreamView,
 };
 use crate::stream::{Accepted, Delta, Identity};
 
@@ -174,7 +175,10 @@ async fn open_row(
     identity: &StreamIdentity,
 ) -> Result<(StreamRow, Clock), Error> {
     let view = store.open_stream(lease, identity, OPENED).await?;
-    let view = view.map_err(|refusal| fenced(lease, refusal))?;
+    let view = view.map_err(|barred| match barred {
+        StreamBarred::Lease(refusal) => fenced(lease, refusal),
+        StreamBarred::By(other) => in_the_way(lease, identity, *other),
+    })?;
     let clock = Clock { at_us: view.read_at_us, since: Instant::now() };
     let row = view.row;
     if let Some((field, held, offered)) = row.identity.difference(identity) {
@@ -203,6 +207,28 @@ impl Clock {
     fn now_us(self) -> i64 {
         let passed = i64::try_from(self.since.elapsed().as_micros()).unwrap_or(i64::MAX);
         self.at_us.saturating_add(passed)
+    }
+}
+
+/// Another stream bars this one: of the same run, or one that reads the same.
+fn in_the_way(lease: &StreamLease, mine: &StreamIdentity, other: StreamView) -> Error {
+    let StreamView { row, owner, expires_at, .. } = other;
+    let name = lease.name.clone();
+    if row.identity.run_id != mine.run_id {
+        return Error::StreamOverlap { name, other: row.name, owner, expires_at };
+    }
+    if row.identity.partitions.is_some() != mine.partitions.is_some() {
+        return Error::StreamMixed {
+            run_id: row.identity.run_id,
+            split: mine.partitions.is_none(),
+        };
+    }
+    let mine = StreamIdentity { partitions: row.identity.partitions.clone(), ..mine.clone() };
+    match row.identity.difference(&mine) {
+        Some((field, held, offered)) => {
+            Error::JournalForeign { name: row.name, field, held, offered }
+        }
+        None => Error::StreamOverlap { name, other: row.name, owner, expires_at },
     }
 }
 

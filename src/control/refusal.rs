@@ -101,6 +101,12 @@ pub enum Error {
     /// A stream's lease is live and another owner's.
     #[error("{name} is held by {owner} under fence {fence} until {expires_at}")]
     StreamHeld { name: String, owner: Owner, fence: i64, expires_at: String },
+    /// A live stream of the same flow, topic and group reads a partition that this one would read.
+    #[error("{other} reads the same: {}", until(owner.as_ref(), expires_at.as_deref()))]
+    StreamOverlap { name: String, other: String, owner: Option<Owner>, expires_at: Option<String> },
+    /// A run is split by partition or whole for its life; `split` is what it is.
+    #[error("run {run_id} is {}", if *split { "split by partition" } else { "whole, not split by partition" })]
+    StreamMixed { run_id: String, split: bool },
     /// An owner of a stream came back to find its lease expired or another's.
     #[error("{name}: fence {fence} is not accepted any more: {}", holder(owner.as_ref(), *current_fence, yours))]
     StreamFenced {
@@ -154,6 +160,14 @@ fn holder(owner: Option<&Owner>, fence: Option<i64>, yours: &Owner) -> String {
         (Some(owner), Some(_)) if owner == yours => "its lease expired".to_owned(),
         (Some(owner), Some(fence)) => format!("{owner} has fence {fence}"),
         (None, _) | (_, None) => "there is no such lease".to_owned(),
+    }
+}
+
+/// Who has a stream until when, in words.
+fn until(owner: Option<&Owner>, expires_at: Option<&str>) -> String {
+    match (owner, expires_at) {
+        (Some(owner), Some(expires_at)) => format!("{owner} has it until {expires_at}"),
+        (_, None) | (None, _) => "nobody has it any more".to_owned(),
     }
 }
 

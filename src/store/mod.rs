@@ -40,7 +40,8 @@ pub use reconcile::PublishedRef;
 pub use run::{RunFilter, RunRow};
 pub use schema::SchemaState;
 pub use streams::{
-    StreamLease, StreamMove, StreamRefusal, StreamRow, StreamStatus, StreamVerdict, StreamView,
+    StreamBarred, StreamLease, StreamMove, StreamRefusal, StreamRow, StreamStatus, StreamVerdict,
+    StreamView,
 };
 pub use sweep::Swept;
 

@@ -31,15 +31,38 @@ const UNDER_LEASE: &str = "
         WHERE NOT EXISTS (SELECT FROM v)
     ),";
 
-/// Behind UNDER_LEASE: inserts the row where there is none.
+/// Two streams of one flow, topic and group that open at once meet here: `$1` names the three. Locked before any lease.
+const LOCK_SOURCE: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 8))";
+
+/// Then no lease of the others is renewed while we look: a renewal under way is waited for, one that comes later finds the
+/// lease expired if we did.
+const LOCK_OTHERS: &str = "
+    SELECT 1 FROM finaz.streams AS s JOIN finaz.leases AS l USING (name)
+    WHERE s.name <> $1 AND (s.cluster, s.topic_id, s.consumer_group, s.flow) = ($2, $3, $4, $5)
+    ORDER BY s.name FOR SHARE OF l";
+
+/// Behind UNDER_LEASE and these locks: inserts the row where there is none, unless another stream is in its way: one of
+/// the same run that belongs to something else, or is whole where this one is a partition (and the other way
+/// round); or a live one of the same flow, topic and group that has a partition in common.
 const OPEN: &str = "
-    u AS (
+    o AS MATERIALIZED (
+        SELECT s.name FROM finaz.streams AS s LEFT JOIN finaz.leases AS l USING (name)
+        WHERE s.name <> $1 AND (
+            s.run_id = $5 AND ((s.partitions IS NULL) <> ($12::integer[] IS NULL)
+                OR (s.cluster, s.topic_id, s.consumer_group, s.flow)
+                   IS DISTINCT FROM ($6::text, $7::text, $9::text, $10::bytea))
+            OR (s.cluster, s.topic_id, s.consumer_group, s.flow) = ($6::text, $7::text, $9::text, $10::bytea)
+                AND NOT l.closed AND l.expires_at > clock_timestamp()
+                AND (s.partitions IS NULL OR $12::integer[] IS NULL OR s.partitions && $12::integer[]))
+        ORDER BY s.run_id <> $5, s.name LIMIT 1
+    ), u AS (
         INSERT INTO finaz.streams (name, run_id, cluster, topic_id, topic, consumer_group, flow, flow_name,
                                    partitions, state)
         SELECT $1, $5, $6::text, $7::text, $8::text, $9::text, $10::bytea, $11::text, $12::integer[], $13::text FROM v
+        WHERE NOT EXISTS (SELECT FROM o)
         ON CONFLICT (name) DO NOTHING
     )
-    SELECT EXISTS (SELECT FROM v), l.owner, l.fence
+    SELECT EXISTS (SELECT FROM v), l.owner, l.fence, (SELECT name FROM o)
     FROM (VALUES (1)) AS one LEFT JOIN finaz.leases AS l ON l.name = $1";
 
 /// Behind UNDER_LEASE: moves the pointer from (`$6` fence, `$7` seq). The fence of a row never goes down.
@@ -137,6 +160,15 @@ pub struct StreamRefusal {
     pub fence: Option<i64>,
 }
 
+/// Why a stream cannot be opened.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum StreamBarred {
+    /// The lease is another's, is gone, or its time is over. It is on record.
+    Lease(StreamRefusal),
+    /// Another stream is in the way: of the same run, or a live one that reads the same.
+    By(Box<StreamView>),
+}
+
 /// What became of a commit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum StreamVerdict {
@@ -148,41 +180,71 @@ pub enum StreamVerdict {
 }
 
 impl Store {
-    /// The row of a stream under its lease, made where there is none; `state` is for a new one.
+    /// The row of a stream under its lease, made where there is none; `state` is for a new one. Of two streams that
+    /// read the same at once, one at most is let in: each is asked while it has its lease, one after the other.
     pub async fn open_stream(
         &self,
         lease: &StreamLease,
         identity: &StreamIdentity,
         state: &str,
-    ) -> Result<Result<StreamView, StreamRefusal>, Error> {
-        let statement = format!("{UNDER_LEASE}{OPEN}");
-        let flow: &[u8] = identity.flow.as_bytes();
-        let row = self
-            .under_lease(
-                lease,
-                &statement,
-                &[
-                    &identity.run_id,
-                    &identity.cluster,
-                    &identity.topic_id,
-                    &identity.topic,
-                    &identity.group,
-                    &flow,
-                    &identity.flow_name,
-                    &identity.partitions,
-                    &state,
-                ],
-            )
-            .await?;
+    ) -> Result<Result<StreamView, StreamBarred>, Error> {
+        let row = self.open_once(lease, identity, state).await?;
         if let Err(refusal) = judged(&row) {
-            return Ok(Err(refusal));
+            return Ok(Err(StreamBarred::Lease(refusal)));
+        }
+        let other: Option<&str> = row.get(3);
+        if let Some(other) = other {
+            let view = self.stream(other).await?.ok_or_else(|| gone(other))?;
+            return Ok(Err(StreamBarred::By(Box::new(view))));
         }
         let view = self.stream(&lease.name).await?;
-        let gone = || Error::Statement {
-            sqlstate: "02000".to_owned(),
-            why: format!("the row of {} is gone", lease.name),
-        };
-        Ok(Ok(view.ok_or_else(gone)?))
+        Ok(Ok(view.ok_or_else(|| gone(&lease.name))?))
+    }
+
+    async fn open_once(
+        &self,
+        lease: &StreamLease,
+        identity: &StreamIdentity,
+        state: &str,
+    ) -> Result<tokio_postgres::Row, Error> {
+        let flow: &[u8] = identity.flow.as_bytes();
+        let StreamIdentity { cluster, topic_id, group, .. } = identity;
+        let source = [cluster, topic_id, &identity.flow.to_string(), group];
+        let source = source.map(String::as_str).join("/");
+        let owner = lease.owner.token();
+        let statement = format!("{UNDER_LEASE}{OPEN}");
+        self.on_row(&lease.name, async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await.map_err(|error| self.error(&error))?;
+            let others: [&(dyn ToSql + Sync); 5] = [&lease.name, cluster, topic_id, group, &flow];
+            for (lock, named) in [
+                (LOCK_SOURCE, &[&source as &(dyn ToSql + Sync)][..]),
+                (LOCK_LEASE, &[&lease.name]),
+                (LOCK_OTHERS, &others),
+            ] {
+                transaction.execute(lock, named).await.map_err(|error| self.error(&error))?;
+            }
+            let all: [&(dyn ToSql + Sync); 13] = [
+                &lease.name,
+                &owner,
+                &lease.epoch,
+                &lease.fence,
+                &identity.run_id,
+                cluster,
+                topic_id,
+                &identity.topic,
+                group,
+                &flow,
+                &identity.flow_name,
+                &identity.partitions,
+                &state,
+            ];
+            let row = transaction.query_one(&statement, &all).await;
+            let row = row.map_err(|error| self.error(&error))?;
+            transaction.commit().await.map_err(|error| self.commit_error(&error))?;
+            Ok(row)
+        })
+        .await
     }
 
     /// Moves the pointer of a stream, under its lease, if it stands where the caller left it.
@@ -361,6 +423,10 @@ impl Store {
         })
         .await
     }
+}
+
+fn gone(name: &str) -> Error {
+    Error::Statement { sqlstate: "02000".to_owned(), why: format!("the row of {name} is gone") }
 }
 
 /// Whether the lease was the asker's.

@@ -99,6 +99,8 @@ pub struct Engine {
     /// W: events before it were applied; it never goes back.
     pub(super) watermark: i64,
     pub(super) delta: Delta,
+    /// Something was passed since the last cut that is no record: a marker, or offsets that hold nothing.
+    pub(super) passed: bool,
     cells: Vec<Cell>,
 }
 
@@ -139,6 +141,7 @@ impl Engine {
             waiting: BinaryHeap::new(),
             watermark: i64::MIN,
             delta: Delta::default(),
+            passed: false,
             cells: vec![Cell::Absent; plan.flow.fields().len()],
             plan,
         };
@@ -189,8 +192,9 @@ impl Engine {
 
     /// Offsets before this one hold nothing more: markers of transactions, aborted and compacted records.
     pub fn skip_to(&mut self, partition: i32, offset: i64) {
-        if let Some(lane) = self.lanes.get_mut(&partition) {
-            lane.next_offset = lane.next_offset.max(offset);
+        if let Some(lane) = self.lanes.get_mut(&partition).filter(|l| l.next_offset < offset) {
+            lane.next_offset = offset;
+            self.passed = true;
         }
     }
 
@@ -213,6 +217,7 @@ impl Engine {
         };
         lane.next_offset = offset + 1;
         lane.markers += 1;
+        self.passed = true;
         match marker {
             Marker::IdleConfirmed => lane.idle = true,
             Marker::EndOfBoundedSource => lane.ended = true,

@@ -41,13 +41,14 @@ impl Engine {
     /// What is new since the last time, and the state with it; W says which accepted events are applied.
     pub fn cut(&mut self) -> (Delta, Value, i64) {
         let delta = std::mem::take(&mut self.delta);
+        self.passed = false;
         (delta, self.keep(), self.watermark)
     }
 
-    /// Records and bytes, about, that a commit would have to keep now.
+    /// Records that a commit would have to keep now; whatever else was passed counts as one.
     #[must_use]
     pub fn uncommitted(&self) -> usize {
-        self.delta.fates.len()
+        self.delta.fates.len() + usize::from(self.passed)
     }
 
     /// How each partition stands.

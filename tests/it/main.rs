@@ -7,6 +7,7 @@ mod offline;
 mod readme;
 mod replay;
 mod settings;
+mod stream;
 mod terminal;
 
 use std::fs;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use finaz::ids::{Hash, Owner, StreamIdentity};
 use finaz::store::{
-    Connect, Limits, Store, StreamLease, StreamMove, StreamRefusal, StreamStatus, StreamVerdict,
+    Connect, Limits, Store, StreamBarred, StreamLease, StreamMove, StreamRefusal, StreamStatus,
+    StreamVerdict,
 };
 
 use crate::proxy::{Loss, Proxy};
@@ -115,7 +116,7 @@ fn an_owner_whose_lease_is_over_commits_nothing_and_is_on_record() {
         let marked = store.mark_stream(&first, "run-1", &status("ENDED")).await;
         assert_eq!(marked.expect("an answer"), Err(theirs.clone()));
         let opened = store.open_stream(&first, &identity(), "OPENED").await;
-        assert_eq!(opened.expect("an answer"), Err(theirs));
+        assert_eq!(opened.expect("an answer"), Err(StreamBarred::Lease(theirs)));
         // The owner's name with another fence or epoch is not the owner.
         for (epoch, fence) in [(1, 1), (1, 3), (2, 2)] {
             let forged = StreamLease { epoch, fence, ..second.clone() };

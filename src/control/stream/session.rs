@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::lease::Held;
 use super::report::{Counts, StreamReport, values, verdict};
-use super::{Setup, plan};
+use super::{Setup, find, plan};
 use crate::broker::{Broker, Edge, Event, FollowLimits, Follower};
 use crate::canonical::{write_f64, write_i64, write_text};
 use crate::control::journal::{self, Journal, Loaded};
@@ -74,14 +74,18 @@ impl<'a> Session<'a> {
         let (journal, loaded) =
             Journal::open(artifacts, store, lease, setup.identity.clone()).await?;
         let seq = loaded.as_ref().map_or(0, |loaded| loaded.seq);
+        let is_new = loaded.is_none();
         let mut engine = match loaded {
             Some(loaded) => resumed(setup, loaded)?,
             None => Engine::new(plan(setup)),
         };
         let partitions: Vec<i32> = engine.standings().iter().map(|lane| lane.partition).collect();
         let edges = broker.edges(&setup.topic, &partitions).await?;
-        for edge in &edges {
-            engine.begin(edge.partition, edge.earliest);
+        // Once a run has begun it needs all that comes, of a partition that gave nothing so far as well.
+        if is_new {
+            for edge in &edges {
+                engine.begin(edge.partition, edge.earliest);
+            }
         }
         let checked = check_log(setup, broker, &engine, &edges).await;
         if let Err(error) = checked {
@@ -142,7 +146,11 @@ impl<'a> Session<'a> {
                 Err(error) if error.is_away() && self.setup.request.once_n.is_none() => {
                     tracing::warn!(%error, "waiting for the broker");
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    // A topic that was made anew explains all else.
+                    self.check_topic().await?;
+                    return Err(error.into());
+                }
             }
             let due = self.last_commit.elapsed() >= self.setup.commit_every;
             let new = self.engine.uncommitted();
@@ -254,11 +262,11 @@ impl<'a> Session<'a> {
     /// The topic is still the one that the journal belongs to.
     async fn check_topic(&self) -> Result<(), Error> {
         let identity = &self.setup.identity;
-        let seen = self.broker.find_topic(&identity.topic).await?;
-        let (cluster, id) = seen.map_or_else(Default::default, |topic| (topic.cluster, topic.id));
-        for (field, held, offered) in
-            [("cluster", &identity.cluster, cluster), ("topic_id", &identity.topic_id, id)]
-        {
+        let seen = find(self.broker, &identity.topic).await?;
+        for (field, held, offered) in [
+            ("cluster", &identity.cluster, seen.cluster),
+            ("topic_id", &identity.topic_id, seen.id),
+        ] {
             if *held != offered {
                 let (name, held) = (self.held.lease.name.clone(), held.clone());
                 return Err(Error::JournalForeign { name, field, held, offered });

@@ -1,0 +1,144 @@
+//! Two owners of one stream: one is turned away, takes over, or is refused; never both.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::process::{elapsed, until};
+use crate::stage::Stage;
+use crate::topics::{Log, counts, lasting};
+
+const SOON: Duration = Duration::from_secs(60);
+const RUN: [&str; 2] = ["--run-id", "r"];
+
+/// Writes events of two instruments at these seconds.
+fn write(log: &Log, seconds: std::ops::Range<i64>) {
+    let records = seconds.map(|at| {
+        let instrument = if at % 2 == 0 { "even" } else { "odd" };
+        log.record(&format!("e{at}"), instrument, at)
+    });
+    log.write(records.collect());
+}
+
+fn read(stage: &Stage) -> u64 {
+    let run = stage.finaz(&["stream", "status", "--run-id", "r"]);
+    // Before the first owner has opened it there is no such stream.
+    if run.exit == Some(0) {
+        run.json()["streams"][0]["read"].as_u64().expect("a count")
+    } else {
+        0
+    }
+}
+
+/// Waits until so many records are committed.
+#[track_caller]
+fn committed(stage: &Stage, records: u64) {
+    until("it commits", SOON, || (read(stage) >= records).then_some(()));
+}
+
+fn pointer(stage: &Stage) -> Vec<Vec<String>> {
+    stage.sql("SELECT epoch, fence, seq, head, state, report FROM finaz.streams")
+}
+
+#[test]
+fn a_second_owner_is_turned_away_and_emits_nothing() {
+    let Some(log) = Log::new(4) else { return };
+    let Some(stage) = Stage::for_log(&log) else { return };
+    let flow = stage.live_flow("f", &["even", "odd"]);
+    write(&log, 0..40);
+    let mut first =
+        stage.start(&log.stream(&flow, &[&RUN[..], &["--commit-every", "0.05"]].concat()));
+    committed(&stage, 40);
+    let before = pointer(&stage);
+    let emit = stage.path("second.jsonl");
+    let emit = emit.to_str().expect("a path");
+    let more = [&RUN[..], &["--once-n", "40", "--emit", emit]].concat();
+    let refused = stage.finaz(&log.stream(&flow, &more)).refuses(1, "STREAM_LEASE_OCUPADO");
+    assert_eq!((&refused["name"], &refused["fence"]), (&"stream/r".into(), &1.into()), "{refused}");
+    assert!(!stage.path("second.jsonl").exists(), "it emitted");
+    assert_eq!(pointer(&stage), before);
+    assert!(first.is_running());
+    // Another run over the same topic is nobody's business.
+    stage.finaz(&log.stream(&flow, &["--run-id", "other", "--once-n", "40"])).exits(0);
+}
+
+#[test]
+fn a_daemon_told_to_end_gives_its_lease_back_and_its_successor_starts_at_once() {
+    let Some(log) = Log::new(4) else { return };
+    let Some(mut stage) = Stage::for_log(&log) else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "600");
+    let flow = stage.live_flow("f", &["even", "odd"]);
+    write(&log, 0..40);
+    // Its first commit by time would be far away: what it read is kept by the one at the end.
+    let mut daemon =
+        stage.start(&log.stream(&flow, &[&RUN[..], &["--commit-every", "0.05"]].concat()));
+    committed(&stage, 40);
+    daemon.signal(Signal::TERM);
+    let report = daemon.wait(SOON).exits(0).json();
+    assert_eq!(
+        (&report["state"], counts(&report)),
+        (&"DRAINED".into(), [40, 0, 0, 0, 0]),
+        "{report}"
+    );
+    assert_eq!(stage.json(&["lease", "list", "--active"])["leases"], json!([]));
+    assert!(report["waiting"].as_u64() > Some(0), "nothing was applied early: {report}");
+    write(&log, 40..60);
+    let mut next = Value::Null;
+    let took = elapsed(|| {
+        next = stage.json(&log.stream(&flow, &[&RUN[..], &["--once-n", "60"]].concat()));
+    });
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert_eq!((&next["fence"], counts(&next)), (&2.into(), [60, 0, 0, 0, 0]), "{next}");
+    let whole = stage.json(&log.stream(&flow, &["--run-id", "whole", "--once-n", "60"]));
+    assert_eq!(lasting(&next), lasting(&whole));
+}
+
+#[test]
+fn an_owner_stopped_past_its_lease_is_refused_and_its_successor_s_journal_stays() {
+    let Some(log) = Log::new(4) else { return };
+    let Some(mut stage) = Stage::for_log(&log) else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "1");
+    let flow = stage.live_flow("f", &["even", "odd"]);
+    write(&log, 0..40);
+    let emit = stage.path("stopped.jsonl");
+    let emit = emit.to_str().expect("a path").to_owned();
+    let more =
+        [&RUN[..], &["--commit-every", "0.05", "--owner", "stopped", "--emit", &emit]].concat();
+    let mut stopped = stage.start(&log.stream(&flow, &more));
+    committed(&stage, 40);
+    stopped.signal(Signal::STOP);
+    write(&log, 40..80);
+    let more = [&RUN[..], &["--once-n", "80", "--owner", "heir"]].concat();
+    let heir = until("the lease has run out", SOON, || {
+        let run = stage.finaz(&log.stream(&flow, &more));
+        if run.exit == Some(1) {
+            run.refuses(1, "STREAM_LEASE_OCUPADO");
+            return None;
+        }
+        Some(run.exits(0).json())
+    });
+    assert_eq!((&heir["fence"], counts(&heir)), (&2.into(), [80, 0, 0, 0, 0]), "{heir}");
+    let before = pointer(&stage);
+    stopped.signal(Signal::CONT);
+    let refused = stopped.wait(SOON).refuses(1, "STREAM_FENCE_OBSOLETO");
+    assert_eq!(refused["fence"], 1, "{refused}");
+    assert_eq!(pointer(&stage), before, "touched by a stale owner");
+    assert!(!stage.path("stopped.jsonl").exists(), "it emitted");
+    let listed = stage.json(&["refused", "list"])["refused"].take();
+    let listed = listed.as_array().expect("a list");
+    assert!(!listed.is_empty(), "the refusal is not on record");
+    for entry in listed {
+        assert_eq!(
+            (&entry["effect"], &entry["run_id"]),
+            (&"journal".into(), &"r".into()),
+            "{entry}"
+        );
+        assert!(
+            entry["owner"].as_str().is_some_and(|owner| owner.starts_with("stopped/")),
+            "{entry}"
+        );
+    }
+    let whole = stage.json(&log.stream(&flow, &["--run-id", "whole", "--once-n", "80"]));
+    assert_eq!(lasting(&heir), lasting(&whole));
+}
