@@ -210,7 +210,9 @@ fn replayed(control: &Control, case: &Case) -> Result<Mode, Error> {
     arrivals.into_body().finish()?;
     done?;
     applied.extend(engine.cut().0.applied);
-    let batch = engine.result(applied.into_iter(), case.snapshot);
+    let mut gathering = engine.gather();
+    applied.iter().for_each(|event| gathering.add(event));
+    let batch = gathering.finish(case.snapshot);
     Ok(Mode::new("replay", batch, engine.ledger()))
 }
 

@@ -162,11 +162,11 @@ fn accepted_row(row: Accepted) -> Value {
     let seq = i64::try_from(row.seq).map_or(Value::Uint(row.seq), Value::Int);
     Value::List(vec![
         Value::Int(row.event_time),
-        Value::Text(row.instrument),
+        Value::Text(row.instrument.to_string()),
         seq,
         Value::Text(hex(&row.id)),
         Value::Int(row.partition.into()),
-        Value::List(row.fields.into_iter().map(float).collect()),
+        Value::List(row.fields.iter().copied().map(float).collect()),
     ])
 }
 
@@ -174,24 +174,28 @@ fn read_accepted(value: Value) -> Option<Accepted> {
     let [time, instrument, seq, id, partition, fields] = list(value)?.try_into().ok()?;
     Some(Accepted {
         event_time: int(&time)?,
-        instrument: as_text(instrument)?,
+        instrument: as_text(instrument)?.into(),
         seq: if let Value::Uint(seq) = seq { seq } else { int(&seq)?.try_into().ok()? },
         id: unhex(&as_text(id)?)?.try_into().ok()?,
         partition: int(&partition)?.try_into().ok()?,
-        fields: each(fields, |x| read_float(&x))?,
+        fields: each(fields, |x| read_float(&x))?.into(),
     })
 }
 
 fn applied_row(row: Applied) -> Value {
     let values = row.values.into_iter().map(float).collect();
-    Value::List(vec![Value::Int(row.event_time), Value::Text(row.instrument), Value::List(values)])
+    Value::List(vec![
+        Value::Int(row.event_time),
+        Value::Text(row.instrument.to_string()),
+        Value::List(values),
+    ])
 }
 
 fn read_applied(value: Value) -> Option<Applied> {
     let [time, instrument, values] = list(value)?.try_into().ok()?;
     Some(Applied {
         event_time: int(&time)?,
-        instrument: as_text(instrument)?,
+        instrument: as_text(instrument)?.into(),
         values: each(values, |x| read_float(&x))?,
     })
 }

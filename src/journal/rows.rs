@@ -205,18 +205,18 @@ impl Segment<'_> {
 
     pub fn accepted(&self) -> impl Iterator<Item = Accepted> {
         self.rows().map(|row| Accepted {
-            instrument: self.header.instruments[number_at(row)].clone(),
+            instrument: self.header.instruments[number_at(row)].as_str().into(),
             event_time: i64_at(row, 4),
             seq: u64::from_le_bytes(row[12..20].try_into().expect("8 bytes")),
             id: id_at(row, 20),
             partition: i32_at(row, 36),
-            fields: floats(&row[ACCEPTED..]),
+            fields: floats(&row[ACCEPTED..]).into(),
         })
     }
 
     pub fn applied(&self) -> impl Iterator<Item = Applied> {
         self.rows().map(|row| Applied {
-            instrument: self.header.instruments[number_at(row)].clone(),
+            instrument: self.header.instruments[number_at(row)].as_str().into(),
             event_time: i64_at(row, 4),
             values: floats(&row[APPLIED..]),
         })

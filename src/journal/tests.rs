@@ -58,18 +58,23 @@ fn accepted_event() -> impl Strategy<Value = Accepted> {
     (event_time(), name(), any::<u64>(), id(), any::<i32>(), fields).prop_map(
         |(event_time, instrument, seq, id, partition, fields)| Accepted {
             event_time,
-            instrument,
+            instrument: instrument.into(),
             seq,
             id,
             partition,
-            fields,
+            fields: fields.into(),
         },
     )
 }
 
 fn applied_event() -> impl Strategy<Value = Applied> {
-    (event_time(), name(), proptest::collection::vec(float(), 1))
-        .prop_map(|(event_time, instrument, values)| Applied { event_time, instrument, values })
+    (event_time(), name(), proptest::collection::vec(float(), 1)).prop_map(
+        |(event_time, instrument, values)| Applied {
+            event_time,
+            instrument: instrument.into(),
+            values,
+        },
+    )
 }
 
 fn record() -> impl Strategy<Value = Quarantined> {
@@ -351,11 +356,11 @@ fn small() -> Vec<NewSegment> {
     };
     let event = |time| Accepted {
         event_time: time,
-        instrument: "sim.alpha".to_owned(),
+        instrument: "sim.alpha".into(),
         seq: 3,
         id: [7; 16],
         partition: 0,
-        fields: vec![1.5, f64::NAN],
+        fields: [1.5, f64::NAN].into(),
     };
     encoded(
         &Delta {
@@ -370,7 +375,7 @@ fn small() -> Vec<NewSegment> {
             accepted: vec![event(5), event(4)],
             applied: vec![Applied {
                 event_time: 1,
-                instrument: "sim.beta".to_owned(),
+                instrument: "sim.beta".into(),
                 values: vec![f64::NAN],
             }],
             quarantined: vec![Quarantined {

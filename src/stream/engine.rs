@@ -3,12 +3,12 @@
 //! Watermarks depend on records and markers alone: the same log gives the same decisions at any speed, with
 //! any pauses and any restarts.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::identities::{Identities, Seen};
 use super::lane::{Lane, Marker};
+use super::waitroom::{Waiting, Waitroom};
 use super::{
     Accepted, Applied, Delta, Fate, Identity, Ledger, Quarantined, Reason, Treatment, identity_of,
 };
@@ -42,46 +42,10 @@ pub struct Record<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-/// An accepted event that waits for the watermark. The order is that in which events are applied.
-#[derive(Clone, Debug)]
-pub(super) struct Waiting {
-    pub(super) event_time: i64,
-    pub(super) instrument: usize,
-    pub(super) seq: u64,
-    pub(super) id: [u8; 16],
-    pub(super) fields: Vec<f64>,
-}
-
-impl Waiting {
-    fn order(&self) -> (i64, usize, u64, [u8; 16]) {
-        (self.event_time, self.instrument, self.seq, self.id)
-    }
-}
-
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.order().cmp(&other.order())
-    }
-}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        self.order() == other.order()
-    }
-}
-
-impl Eq for Waiting {}
-
 /// The nodes of one instrument.
 #[derive(Debug)]
 pub(super) struct Running {
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     pub(super) nodes: InstrumentState,
     /// Events that went through them.
     pub(super) applied: u64,
@@ -95,7 +59,7 @@ pub struct Engine {
     pub(super) index: HashMap<String, usize>,
     pub(super) running: Vec<Running>,
     pub(super) identities: Identities,
-    pub(super) waiting: BinaryHeap<Reverse<Waiting>>,
+    pub(super) waiting: Waitroom,
     /// W: events before it were applied; it never goes back.
     pub(super) watermark: i64,
     pub(super) delta: Delta,
@@ -138,7 +102,7 @@ impl Engine {
             index: HashMap::new(),
             running: Vec::new(),
             identities: Identities::default(),
-            waiting: BinaryHeap::new(),
+            waiting: Waitroom::default(),
             watermark: i64::MIN,
             delta: Delta::default(),
             passed: false,
@@ -318,16 +282,16 @@ impl Engine {
             return (id, Treatment::Late, Reason::None);
         }
         let reason = if fields.iter().any(|x| x.is_nan()) { Reason::Gap } else { Reason::None };
-        let (instrument_name, seq) = (head.instrument.clone().into_owned(), head.seq);
+        let (partition, seq) = (record.partition, head.seq);
         self.delta.accepted.push(Accepted {
             event_time: time,
-            instrument: instrument_name,
+            instrument: Arc::clone(&self.running[instrument].name),
             seq,
             id,
-            partition: record.partition,
-            fields: fields.clone(),
+            partition,
+            fields: Arc::clone(&fields),
         });
-        self.waiting.push(Reverse(Waiting { event_time: time, instrument, seq, id, fields }));
+        self.waiting.push(partition, Waiting { event_time: time, instrument, seq, id, fields });
         self.see_time(record.partition, time);
         (id, Treatment::Consumed, reason)
     }
@@ -356,7 +320,7 @@ impl Engine {
     pub(super) fn instrument(&mut self, name: &str) -> usize {
         let number = self.running.len();
         let nodes = self.plan.flow.start();
-        self.running.push(Running { name: name.to_owned(), nodes, applied: 0 });
+        self.running.push(Running { name: name.into(), nodes, applied: 0 });
         self.index.insert(name.to_owned(), number);
         number
     }
@@ -430,13 +394,12 @@ impl Engine {
             None => return,
         };
         self.watermark = self.watermark.max(watermark);
-        while self.waiting.peek().is_some_and(|Reverse(next)| next.event_time < self.watermark) {
-            let Some(Reverse(next)) = self.waiting.pop() else { return };
+        while let Some(next) = self.waiting.pop_before(self.watermark) {
             let running = &mut self.running[next.instrument];
             running.applied += 1;
             self.delta.applied.push(Applied {
                 event_time: next.event_time,
-                instrument: running.name.clone(),
+                instrument: Arc::clone(&running.name),
                 values: self.plan.flow.push(&mut running.nodes, &next.fields),
             });
         }
@@ -444,7 +407,7 @@ impl Engine {
 }
 
 /// The numbers of the fields that the flow reads; NaN for null or a field that is not there.
-fn numbers(names: &[String], cells: &[Cell], value: &[u8]) -> Result<Vec<f64>, String> {
+fn numbers(names: &[String], cells: &[Cell], value: &[u8]) -> Result<Arc<[f64]>, String> {
     let number = |(cell, name): (&Cell, &String)| {
         cell.number(value)
             .map_err(|kind| format!("`{name}` is {kind}, and a node computes with numbers"))

@@ -1,7 +1,8 @@
 //! What a stream makes of a log: pure, one record at a time, the same on every replay of the same log.
 //!
 //! `record` names what a record can be and what became of it, `engine` decides, `lane` is one partition, `identities`
-//! what was seen, `ledger` the sums, `state` what is kept. Nothing here reads a clock, a network or a disk: what is
+//! what was seen, `ledger` the sums, `waitroom` what is not applied yet,
+//! `state` what is kept. Nothing here reads a clock, a network or a disk: what is
 //! new since the last commit leaves as a [`Delta`], and comes back from the journal as it left.
 
 mod engine;
@@ -12,6 +13,7 @@ mod record;
 mod state;
 #[cfg(test)]
 mod tests;
+mod waitroom;
 
 pub use engine::{Engine, Plan, Record};
 pub use lane::{Anchor, Marker};
@@ -19,4 +21,4 @@ pub use ledger::Ledger;
 pub use record::{
     Accepted, Applied, Delta, Fate, Identity, Quarantined, Reason, Treatment, identity_of,
 };
-pub use state::{Kept, Standing};
+pub use state::{Gathering, Kept, Standing};

@@ -1,5 +1,7 @@
 //! The words of the ledger: what became of each record, and what a commit has to keep of it.
 
+use std::sync::Arc;
+
 use crate::ids::Hash;
 
 /// What became of a record. Every record has exactly one; `read` is their sum.
@@ -115,19 +117,19 @@ pub struct Fate {
 pub struct Accepted {
     /// Nanoseconds since 1970 UTC.
     pub event_time: i64,
-    pub instrument: String,
+    pub instrument: Arc<str>,
     pub seq: u64,
     pub id: [u8; 16],
     pub partition: i32,
     /// One for each field that the flow reads, in its plan's order; NaN for null.
-    pub fields: Vec<f64>,
+    pub fields: Arc<[f64]>,
 }
 
 /// An event that was sent through the nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
     pub event_time: i64,
-    pub instrument: String,
+    pub instrument: Arc<str>,
     /// One a node, in the flow's order; NaN for null.
     pub values: Vec<f64>,
 }

@@ -1,10 +1,10 @@
 //! What an engine is, to be kept and taken up again bit for bit; and what it has computed so far.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::engine::{Engine, Plan, Waiting};
+use super::engine::{Engine, Plan};
 use super::lane::{Anchor, Lane};
+use super::waitroom::Waiting;
 use super::{Accepted, Applied, Delta, Identity, Ledger};
 use crate::canonical::Value;
 use crate::flow::{FeatureBatch, Times, gather};
@@ -92,7 +92,7 @@ impl Engine {
         let lanes = Value::List(lanes.collect());
         let instruments = self.running.iter().map(|running| {
             object([
-                ("name", Value::Text(running.name.clone())),
+                ("name", Value::Text(running.name.to_string())),
                 ("nodes", running.nodes.state()),
                 ("applied", count(running.applied)),
             ])
@@ -119,11 +119,11 @@ impl Engine {
             if event.event_time < engine.watermark {
                 continue;
             }
-            let instrument = engine.index.get(&event.instrument).copied();
+            let instrument = engine.index.get(&*event.instrument).copied();
             let instrument =
                 instrument.ok_or_else(|| wrong("an event of an unknown instrument"))?;
-            let Accepted { event_time, seq, id, fields, .. } = event;
-            engine.waiting.push(Reverse(Waiting { event_time, instrument, seq, id, fields }));
+            let Accepted { event_time, seq, id, partition, fields, .. } = event;
+            engine.waiting.push(partition, Waiting { event_time, instrument, seq, id, fields });
         }
         Ok(engine)
     }
@@ -154,45 +154,62 @@ impl Engine {
         Some(())
     }
 
-    /// What every accepted event comes to, those that still wait included, in event-time order: `applied` is what went
-    /// through the nodes up to here, in order. The engine itself stays as it is.
+    /// What every accepted event comes to, those that still wait included, in event-time order: what was applied up to here
+    /// is to be added in that order. The engine itself stays as it is.
+    #[must_use]
+    pub fn gather(&self) -> Gathering<'_> {
+        let nodes = self.plan.flow.nodes.len();
+        let column = |_| (Vec::new(), vec![Vec::new(); nodes]);
+        Gathering { engine: self, columns: self.running.iter().map(column).collect() }
+    }
+}
+
+/// The values of a stream while they are put together.
+#[derive(Debug)]
+pub struct Gathering<'a> {
+    engine: &'a Engine,
+    /// For each instrument its times, and a column for each node.
+    columns: Vec<(Vec<i64>, Vec<Vec<f64>>)>,
+}
+
+impl Gathering<'_> {
+    /// Adds an event that was applied.
+    pub fn add(&mut self, event: &Applied) {
+        if let Some(instrument) = self.engine.index.get(&*event.instrument) {
+            self.push(*instrument, event.event_time, &event.values);
+        }
+    }
+
+    fn push(&mut self, instrument: usize, time: i64, values: &[f64]) {
+        let (times, columns) = &mut self.columns[instrument];
+        times.push(time);
+        for (column, value) in columns.iter_mut().zip(values) {
+            column.push(*value);
+        }
+    }
+
+    /// Adds what still waits; `source` names where it all came from.
     ///
     /// # Panics
-    /// A state that the engine has given can be taken up by its own flow.
+    /// Never: a state that the engine has given can be taken up by its own flow.
     #[must_use]
-    pub fn result(&self, applied: impl Iterator<Item = Applied>, source: Hash) -> FeatureBatch {
-        let flow = &self.plan.flow;
-        let column = || (Vec::new(), vec![Vec::new(); flow.nodes.len()]);
-        let mut columns: Vec<(Vec<i64>, Vec<Vec<f64>>)> =
-            self.running.iter().map(|_| column()).collect();
-        let mut push = |instrument: usize, time: i64, values: &[f64]| {
-            columns[instrument].0.push(time);
-            for (column, value) in columns[instrument].1.iter_mut().zip(values) {
-                column.push(*value);
-            }
-        };
-        for event in applied {
-            if let Some(instrument) = self.index.get(&event.instrument) {
-                push(*instrument, event.event_time, &event.values);
-            }
-        }
-        let mut nodes: Vec<_> = self
+    pub fn finish(mut self, source: Hash) -> FeatureBatch {
+        let (engine, flow) = (self.engine, &self.engine.plan.flow);
+        let mut nodes: Vec<_> = engine
             .running
             .iter()
             .map(|running| flow.resume(&running.nodes.state()).expect("a state of its own"))
             .collect();
-        let mut waiting: Vec<&Waiting> = self.waiting.iter().map(|Reverse(event)| event).collect();
-        waiting.sort_unstable();
-        for event in waiting {
+        for event in engine.waiting.sorted() {
             let values = flow.push(&mut nodes[event.instrument], &event.fields);
-            push(event.instrument, event.event_time, &values);
+            self.push(event.instrument, event.event_time, &values);
         }
-        let mut parts: Vec<(Times, Vec<Vec<f64>>)> = self
+        let mut parts: Vec<(Times, Vec<Vec<f64>>)> = engine
             .running
             .iter()
-            .zip(columns)
+            .zip(self.columns)
             .map(|(running, (event_time, values))| {
-                (Times { instrument: running.name.clone(), event_time }, values)
+                (Times { instrument: running.name.to_string(), event_time }, values)
             })
             .collect();
         if flow.instruments.is_empty() {

@@ -118,7 +118,9 @@ impl Journal {
     }
 
     fn values(&self, engine: &Engine) -> Hash {
-        engine.result(self.delta.applied.iter().cloned(), Hash::of(b"log")).values_hash
+        let mut gathering = engine.gather();
+        self.delta.applied.iter().for_each(|event| gathering.add(event));
+        gathering.finish(Hash::of(b"log")).values_hash
     }
 }
 

@@ -31,15 +31,15 @@ fn delta(n: u8) -> Delta {
         identities: vec![Identity { id: [n; 16], payload: 5 }],
         accepted: vec![Accepted {
             event_time: time,
-            instrument: "sim.alpha".to_owned(),
+            instrument: "sim.alpha".into(),
             seq: 1,
             id: [n; 16],
             partition: 0,
-            fields: vec![0.1],
+            fields: [0.1].into(),
         }],
         applied: vec![Applied {
             event_time: time,
-            instrument: "sim.alpha".to_owned(),
+            instrument: "sim.alpha".into(),
             values: vec![f64::NAN],
         }],
         quarantined: vec![Quarantined {

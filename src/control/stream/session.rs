@@ -24,7 +24,7 @@ use crate::stream::{Anchor, Engine, Kept, Marker, Record};
 /// The header of a marker; its value is the marker's name.
 pub(in crate::control) const MARKER: &str = "finaz-marker";
 /// Uncommitted records after which a commit is made before its time.
-const UNCOMMITTED_MAX: usize = 500_000;
+const UNCOMMITTED_MAX: usize = 200_000;
 /// Events that wait for the watermark: beyond, the partitions that run ahead are paused, until half of them are applied.
 const WAITING_MAX: usize = 2_000_000;
 /// How long the reader is waited for before signals and time are looked at again.
@@ -349,11 +349,12 @@ impl<'a> Session<'a> {
     }
 
     fn result(&self) -> Result<FeatureBatch, Error> {
-        let mut applied = Vec::new();
+        let mut gathering = self.engine.gather();
         if let Some(head) = self.journal.head() {
-            journal::applied(self.control.artifacts()?, head, &mut |event| applied.push(event))?;
+            let artifacts = self.control.artifacts()?;
+            journal::applied(artifacts, head, &mut |event| gathering.add(&event))?;
         }
-        Ok(self.engine.result(applied.into_iter(), self.setup.flow.hash))
+        Ok(gathering.finish(self.setup.flow.hash))
     }
 }
 
