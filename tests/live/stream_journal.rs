@@ -1,11 +1,14 @@
 //! The journal on disk and as a file: damage is found and never loaded; what was exported goes on elsewhere.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use finaz::artifacts::Artifacts;
+use finaz::ids::Hash;
+use finaz::journal::{Head, Kind};
+use serde_json::json;
 
+use crate::process::Run;
 use crate::stage::Stage;
 use crate::topics::{Log, lasting};
 
@@ -19,36 +22,52 @@ fn write(log: &Log, seconds: std::ops::Range<i64>) {
     log.write(seconds.map(record).collect());
 }
 
-/// All files below.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
-    }
-    found
+/// The head of the stream, and the hash of it.
+fn head(stage: &Stage) -> (Hash, Head) {
+    let hash = stage.value("SELECT encode(head, 'hex') FROM finaz.streams");
+    let hash = format!("sha256:{hash}").parse().expect("a hash");
+    let artifacts = Artifacts::open(&stage.artifacts()).expect("the store");
+    let head = Head::parse(&artifacts.get(&hash).expect("the head"), "head");
+    (hash, head.expect("a head"))
 }
 
-/// The files of the blobs that the stream needs: its head, and those that the head names.
-fn blobs(stage: &Stage) -> Vec<PathBuf> {
-    let named: BTreeSet<String> = stage
-        .column("SELECT encode(unnest(blobs), 'hex') FROM finaz.streams")
-        .into_iter()
-        .collect();
-    assert!(named.len() > 4, "{named:?}");
-    let all = files(&stage.artifacts());
-    let name = |path: &PathBuf| {
-        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        let folder = path.parent().and_then(Path::file_name).expect("a folder");
-        [name.clone(), format!("{}{name}", folder.to_string_lossy())]
+/// The blobs that the head names, of these kinds.
+fn named(head: &Head, kinds: &[Kind]) -> Vec<Hash> {
+    kinds.iter().flat_map(|kind| head.segments.of(*kind)).map(|segment| segment.hash).collect()
+}
+
+fn file(stage: &Stage, hash: &Hash) -> PathBuf {
+    let hex = hash.hex();
+    stage.artifacts().join("cas/sha256").join(&hex[..2]).join(&hex[2..])
+}
+
+/// Damages a file in this way, and puts it back after the look at it.
+fn damaged(blob: &Path, mut look: impl FnMut(&str)) {
+    let whole = fs::read(blob).expect("a blob");
+    let write = |bytes: &[u8]| {
+        fs::remove_file(blob).expect("removed");
+        fs::write(blob, bytes).expect("written");
     };
-    let of_ours = |path: &PathBuf| {
-        let name = name(path);
-        named.iter().any(|hash| name.iter().any(|name| name.contains(hash)))
-    };
-    let found: Vec<PathBuf> = all.into_iter().filter(of_ours).collect();
-    assert_eq!(found.len(), named.len(), "blobs that are no files of their own");
-    found
+    let mut ways = vec![("empty", Vec::new()), ("longer", [&whole[..], b"\n"].concat())];
+    // Its header, its middle, its end.
+    for at in [3, whole.len() / 2, whole.len() - 1] {
+        let mut turned = whole.clone();
+        turned[at] ^= 1;
+        ways.extend([("turned", turned), ("cut", whole[..at].to_vec())]);
+    }
+    for (how, bytes) in ways {
+        write(&bytes);
+        look(&format!("{how} {}", blob.display()));
+    }
+    write(&whole);
+}
+
+/// It ends 1 and says what is damaged.
+#[track_caller]
+fn refused(how: &str, run: Run) {
+    assert_eq!(run.exit, Some(1), "{how}: {run:?}");
+    let code = run.json()["error"]["code"].take();
+    assert!(code.is_string() && code != "INTERNAL", "{how}: {run:?}");
 }
 
 #[test]
@@ -60,38 +79,35 @@ fn a_blob_of_the_journal_that_was_turned_or_cut_is_refused_and_never_loaded() {
     let run = |n: &str| stage.finaz(&log.stream(&flow, &["--run-id", "r", "--once-n", n]));
     run("20").exits(0);
     run("40").exits(0);
-    let before = stage.sql("SELECT fence, seq, head, state, report FROM finaz.streams");
-    let mut damaged = 0;
-    for blob in blobs(&stage) {
-        let whole = fs::read(&blob).expect("a blob");
-        let writable = |bytes: &[u8]| {
-            fs::remove_file(&blob).expect("removed");
-            fs::write(&blob, bytes).expect("written");
-        };
-        let middle = whole.len() / 2;
-        let mut turned = whole.clone();
-        turned[middle] ^= 1;
-        let cut = whole[..whole.len() - 1].to_vec();
-        let longer = [&whole[..], b"\n"].concat();
-        for (how, bytes) in
-            [("turned", turned), ("cut", cut), ("empty", Vec::new()), ("longer", longer)]
-        {
-            writable(&bytes);
-            let found = run("60");
-            // What became of records and what was applied is read at the end, or where it is asked for.
-            assert_eq!(found.exit, Some(1), "{how} {blob:?}: {found:?}");
-            let code = found.json()["error"]["code"].take();
-            assert_ne!(code, "INTERNAL", "{how} {blob:?}: {found:?}");
-            damaged += 1;
-            assert_eq!(
-                stage.sql("SELECT fence, seq, head, state, report FROM finaz.streams"),
-                before,
-                "{how} {blob:?}"
-            );
-            writable(&whole);
-        }
+    let pointer = || stage.sql("SELECT fence, seq, head, state, report FROM finaz.streams");
+    let (before, (hash, head)) = (pointer(), head(&stage));
+    // What it goes on with is read before anything is done.
+    let needed = [&[hash][..], &named(&head, &[Kind::Identities, Kind::Accepted])].concat();
+    assert!(needed.len() >= 3, "{needed:?}");
+    for hash in needed {
+        damaged(&file(&stage, &hash), |how| {
+            refused(how, run("60"));
+            assert_eq!(pointer(), before, "{how}");
+        });
     }
-    assert!(damaged >= 20);
+    // What is read where it is asked for, is refused there.
+    for (kind, args) in [
+        (Kind::Fates, ["stream", "explain", "e1", "--run-id", "r"]),
+        (Kind::Quarantined, ["stream", "quarantine", "list", "--run-id", "r"]),
+    ] {
+        for hash in named(&head, &[kind]) {
+            damaged(&file(&stage, &hash), |how| refused(how, stage.finaz(&args)));
+        }
+        stage.finaz(&args).exits(0);
+    }
+    let emit = stage.path("values.jsonl");
+    for hash in named(&head, &[Kind::Applied]) {
+        damaged(&file(&stage, &hash), |how| {
+            let args = ["--run-id", "r", "--once-n", "40", "--emit", "values.jsonl"];
+            refused(how, stage.finaz(&log.stream(&flow, &args)));
+            assert!(!emit.exists(), "{how}: values of a damaged journal");
+        });
+    }
     let report = run("60").exits(0).json();
     let calm = stage.json(&log.stream(&flow, &["--run-id", "calm", "--once-n", "60"]));
     assert_eq!(lasting(&report), lasting(&calm));
@@ -107,9 +123,10 @@ fn a_blob_of_the_journal_that_is_gone_is_refused() {
     run("10").exits(0);
     // The cleaner knows them: it leaves them alone.
     stage.finaz(&["cas", "gc"]).exits(0);
-    let blobs = blobs(&stage);
+    let (hash, head) = head(&stage);
     let place = stage.path("aside");
-    for blob in blobs {
+    for hash in [&[hash][..], &named(&head, &[Kind::Identities, Kind::Accepted])].concat() {
+        let blob = file(&stage, &hash);
         fs::copy(&blob, &place).expect("copied");
         fs::remove_file(&blob).expect("removed");
         let gone = run("12");
@@ -136,17 +153,13 @@ fn a_journal_moves_to_an_empty_database_as_one_file_and_goes_on_there() {
     let exported = stage.json(&["stream", "export", "--out", file]);
     assert_eq!((&exported["run_id"], &exported["seq"]), (&"r".into(), &half["seq"]));
     let imported = other.json(&["stream", "import", file]);
-    assert_eq!((&imported["seq"], &imported["already_present"]), (&half["seq"], &json!(false)));
+    // Taking it in is a commit.
+    let seq = half["seq"].as_i64().expect("a number") + 1;
+    assert_eq!((&imported["seq"], &imported["already_present"]), (&json!(seq), &json!(false)));
     assert_eq!(other.json(&["stream", "import", file])["already_present"], true);
     for id in ["e1", "e2", "e3", "e39", "never"] {
         assert_eq!(other.explain("r", id), stage.explain("r", id), "{id}");
     }
-    let again = other.path("again.json");
-    other.json(&["stream", "export", "--out", again.to_str().expect("a path")]);
-    let document = |path: &Path| -> Value {
-        serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON")
-    };
-    assert_eq!(document(&again), document(Path::new(file)), "it changed on its way");
     let calm = run(&stage, "calm", "80");
     assert_eq!(lasting(&run(&other, "r", "80")), lasting(&calm));
     assert_eq!(lasting(&run(&stage, "r", "80")), lasting(&calm));
