@@ -69,14 +69,15 @@ async fn measure(chosen: &dyn Fn(&str) -> bool, table: &mut Table) {
     if chosen("admit") {
         admit::run(&servers, table).await;
     }
+    // Before the others fill and drop tables: it is about an idle system.
+    if chosen("latency") {
+        latency::run(&servers, table).await;
+    }
     if chosen("control") || chosen("full") {
         throughput::run(&servers, chosen("control"), chosen("full"), table).await;
     }
     if chosen("stream") {
         stream::run(&servers, table).await;
-    }
-    if chosen("latency") {
-        latency::run(&servers, table).await;
     }
     if chosen("recovery") {
         recovery::run(&servers, table).await;
