@@ -15,6 +15,9 @@ pub(crate) struct ExportArgs {
     /// Write it to this file
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Of a split run: the partition whose journal it is
+    #[arg(long, value_name = "P")]
+    partition: Option<u32>,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -22,7 +25,7 @@ pub(crate) struct ExportArgs {
 pub(super) async fn run(cx: &mut Context<'_>, args: ExportArgs) -> Result<Exit, Failure> {
     let report = cx
         .awaiting(async |control| {
-            stream::export(control, args.run.run_id.as_deref(), &args.out).await
+            stream::export(control, args.run.run_id.as_deref(), args.partition, &args.out).await
         })
         .await?;
     cx.ui.report(&report, |page| {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use finaz::control::stream::{self, MAX_JUMP, StreamReport, StreamRequest};
+use finaz::control::stream::{self, MAX_JUMP, Split, StreamReport, StreamRequest};
 
 use super::RunArgs;
 use crate::context::Context;
@@ -23,7 +23,13 @@ pub(crate) struct FollowArgs {
     flow: Option<String>,
     #[command(flatten)]
     run: RunArgs,
-    /// Stop at exactly this many records of the run in all
+    /// Read these partitions alone, as one of several processes: 0,3
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "auto")]
+    partitions: Option<Vec<u32>>,
+    /// Read a fair share of the partitions, as processes come and go
+    #[arg(long, conflicts_with = "once_n")]
+    auto: bool,
+    /// Stop at exactly this many records of the run in all, or of these partitions together
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     once_n: Option<u64>,
     /// Write the values to this file at the end, a JSON line an event
@@ -41,11 +47,17 @@ pub(super) async fn run(cx: &mut Context<'_>, args: FollowArgs) -> Result<Exit, 
     let (Some(topic), Some(group), Some(flow)) = (args.topic, args.group, args.flow) else {
         return Err(Failure::usage("not all is said", "give --topic, --group and --flow"));
     };
+    let split = match args.partitions {
+        Some(partitions) => Split::Partitions(partitions),
+        None if args.auto => Split::Auto,
+        None => Split::Whole,
+    };
     let request = StreamRequest {
         topic,
         group,
         flow,
         run_id: args.run.run_id,
+        split,
         once_n: args.once_n,
         emit: args.emit,
         commit_every: args.commit_every,

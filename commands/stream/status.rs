@@ -1,6 +1,6 @@
 //! `finaz stream status`
 
-use finaz::control::stream;
+use finaz::control::stream::{self, StandingView};
 
 use super::RunArgs;
 use crate::context::Context;
@@ -29,7 +29,7 @@ pub(super) async fn run(cx: &mut Context<'_>, args: StatusArgs) -> Result<Exit, 
     cx.ui.report(&report, |page| {
         let rows = report.streams.iter().map(|view| {
             vec![
-                short(&view.run_id),
+                name(view),
                 view.state.clone(),
                 view.counts.read.to_string(),
                 view.counts.consumed.to_string(),
@@ -40,13 +40,38 @@ pub(super) async fn run(cx: &mut Context<'_>, args: StatusArgs) -> Result<Exit, 
             ]
         });
         let header = &["run", "state", "read", "consumed", "lag", "fence", "owner", "committed"];
-        page.table(header, rows.collect(), "no streams");
+        let total = &report.total;
+        let sum = (total.streams > 1).then(|| {
+            vec![
+                "total".to_owned(),
+                format!("{} live", total.live),
+                total.read.to_string(),
+                total.consumed.to_string(),
+                or_dash(total.lag),
+                String::new(),
+                String::new(),
+                String::new(),
+            ]
+        });
+        page.table(header, rows.chain(sum).collect(), "no streams");
         for view in report.streams.iter().filter(|view| view.reason.is_some()) {
-            page.line(&format!("{}: {}", short(&view.run_id), or_dash(view.reason.as_ref())));
+            page.line(&format!("{}: {}", name(view), or_dash(view.reason.as_ref())));
         }
         for view in report.streams.iter().filter(|view| !view.counts.ledger_ok) {
-            page.line(&format!("{}: the ledger does not hold", short(&view.run_id)));
+            page.line(&format!("{}: the ledger does not hold", name(view)));
         }
     });
     Ok(if report.is_sound() { Exit::Done } else { Exit::Refused })
+}
+
+/// A run in short, with the partition of a split one.
+fn name(view: &StandingView) -> String {
+    let run = short(&view.run_id);
+    match view.partitions.as_deref() {
+        None => run,
+        Some(some) => {
+            let some: Vec<String> = some.iter().map(i32::to_string).collect();
+            format!("{run}/{}", some.join(","))
+        }
+    }
 }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::replay::{Faults, ReplayRequest, Speed};
-use super::stream::{MAX_JUMP, StreamRequest};
+use super::stream::{MAX_JUMP, Split, StreamRequest};
 use super::worker::Stop;
 use super::{Control, Error, brokers, inputs, replay, stream};
 use crate::flow::{self, FeatureBatch, Flow};
@@ -270,6 +270,7 @@ async fn streamed(
         group: "parity".to_owned(),
         flow: request.flow.clone(),
         run_id: Some(run_id),
+        split: Split::Whole,
         once_n: Some(arrivals),
         emit: None,
         commit_every: 1.0,

@@ -80,6 +80,41 @@ pub fn gather(flow: &Flow, source: Hash, columns: Vec<(Times, Vec<Vec<f64>>)>) -
     FeatureBatch::assemble(flow.hash, source, &nodes, parts)
 }
 
+/// One batch of several of the same flow that were computed apart. Each instrument has values in one of them at most; the
+/// order is that in which [`gather`] is given them: the flow's, else by name.
+#[must_use]
+pub fn unite(flow: &Flow, source: Hash, mut batches: Vec<FeatureBatch>) -> FeatureBatch {
+    if batches.len() == 1 {
+        return batches.swap_remove(0);
+    }
+    let nodes = flow.nodes.len();
+    let mut columns: BTreeMap<String, (Times, Vec<Vec<f64>>)> = BTreeMap::new();
+    for FeatureBatch { series, times, .. } in batches {
+        let mut series = series.into_iter().map(|series| series.values);
+        for times in times {
+            let values: Vec<Vec<f64>> = series.by_ref().take(nodes).collect();
+            let name = times.instrument.clone();
+            let longer = columns
+                .get(&name)
+                .is_none_or(|(held, _)| held.event_time.len() < times.event_time.len());
+            if longer {
+                columns.insert(name, (times, values));
+            }
+        }
+    }
+    let none = |name: &String| {
+        let times = Times { instrument: name.clone(), event_time: Vec::new() };
+        (times, vec![Vec::new(); nodes])
+    };
+    let columns = if flow.instruments.is_empty() {
+        columns.into_values().collect()
+    } else {
+        let of = |name: &String| columns.remove(name).unwrap_or_else(|| none(name));
+        flow.instruments.iter().map(of).collect()
+    };
+    gather(flow, source, columns)
+}
+
 /// One instrument of a batch: its times, and a column for each node.
 pub(super) struct Part {
     pub(super) times: Times,

@@ -19,7 +19,7 @@ use crate::ids::Hash;
 use crate::invalid::Invalid;
 use crate::manifest::Document;
 
-pub use batch::{FeatureBatch, Series, Times, compute, gather};
+pub use batch::{FeatureBatch, Series, Times, compute, gather, unite};
 pub use duration::{FORM as DURATION_FORM, parse as nanoseconds};
 pub use plan::{Input, InstrumentState, NodeSpec};
 pub use project::{Error, InstrumentColumns, Projection, check_fields, project};

@@ -26,9 +26,14 @@ impl Drop for Held {
 }
 
 impl Held {
-    /// Takes the lease of a run; its fence is noted outside of the database before anything is done under it.
-    pub(super) async fn acquire(control: &Control, run_id: &str) -> Result<Self, Error> {
-        let name = format!("stream/{run_id}");
+    /// Takes the lease of this name; its fence is noted outside of the database before anything is done under it.
+    /// `store`: sessions that work with all others busy leaves free, so that the lease is renewed.
+    pub(super) async fn acquire(
+        control: &Control,
+        store: &Store,
+        name: &str,
+    ) -> Result<Self, Error> {
+        let (name, store) = (name.to_owned(), store.clone());
         let owner = Owner::of_process(&control.settings.owner);
         let ttl = control.settings.lease_ttl;
         let mut taken = match leases::acquire(control, &name, Some(owner.token()), ttl).await {
@@ -40,8 +45,6 @@ impl Held {
         };
         let view = taken.leases.pop().expect("the lease that was taken");
         let lease = StreamLease { name, owner, epoch: view.epoch, fence: view.fence };
-        // Sessions of their own: work that has all others must not keep the lease from being renewed.
-        let store = control.second_store()?;
         let (tell, lost) = watch::channel(false);
         let heart = tokio::spawn(beat(store.clone(), lease.clone(), ttl, tell));
         Ok(Self { lease, store, lost, heart })
@@ -54,6 +57,10 @@ impl Held {
             // Without its heart it runs out by itself, and the next commit is refused.
             std::future::pending::<()>().await;
         }
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        *self.lost.borrow()
     }
 
     pub(super) async fn release(&mut self) {

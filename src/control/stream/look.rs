@@ -1,5 +1,7 @@
 //! Looking at streams from the outside: the rows and the journals, no lease and no broker.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::report::Counts;
@@ -17,13 +19,62 @@ const LIST_MAX: usize = 10_000;
 /// How streams stand.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamsReport {
+    /// One a run, or one a partition of a split run.
     pub streams: Vec<StandingView>,
+    pub total: TotalView,
+}
+
+/// Streams added up.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TotalView {
+    pub streams: u64,
+    pub live: u64,
+    pub read: u64,
+    pub consumed: u64,
+    pub filtered: u64,
+    pub duplicates_skipped: u64,
+    pub late: u64,
+    pub omitted: u64,
+    pub gaps: u64,
+    pub conflicts: u64,
+    /// Of the sums, and of each stream.
+    pub ledger_ok: bool,
+    pub waiting: u64,
+    pub identities: u64,
+    /// Of those that know theirs; absent when none does.
+    pub lag: Option<u64>,
+}
+
+impl TotalView {
+    fn of(views: &[StandingView]) -> Self {
+        let counts = Counts::sum(views.iter().map(|view| view.counts.clone()).collect());
+        let count = |n: usize| n as u64;
+        Self {
+            streams: count(views.len()),
+            live: count(views.iter().filter(|view| view.live).count()),
+            read: counts.read,
+            consumed: counts.consumed,
+            filtered: counts.filtered,
+            duplicates_skipped: counts.duplicates_skipped,
+            late: counts.late,
+            omitted: counts.omitted,
+            gaps: counts.gaps,
+            conflicts: counts.conflicts,
+            ledger_ok: counts.ledger_ok,
+            waiting: counts.waiting,
+            identities: counts.identities,
+            lag: views.iter().filter_map(|view| view.counts.lag).reduce(|a, b| a + b),
+        }
+    }
 }
 
 /// One stream as its row has it: as of its last commit.
 #[derive(Clone, Debug, Serialize)]
 pub struct StandingView {
     pub run_id: String,
+    /// Of a split run; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<Vec<i32>>,
     pub topic: String,
     pub group: String,
     pub flow: Hash,
@@ -49,6 +100,7 @@ impl StandingView {
         let report = row.status.report.as_deref();
         Self {
             run_id: row.identity.run_id,
+            partitions: row.identity.partitions,
             topic: row.identity.topic,
             group: row.identity.group,
             flow: row.identity.flow,
@@ -74,9 +126,8 @@ impl StreamsReport {
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let blocked = ["RECOVERY_BLOCKED", "OFFSET_AHEAD"];
-        self.streams
-            .iter()
-            .all(|view| view.counts.ledger_ok && !blocked.contains(&view.state.as_str()))
+        let is_blocked = |view: &StandingView| blocked.contains(&view.state.as_str());
+        self.total.ledger_ok && !self.streams.iter().any(is_blocked)
     }
 }
 
@@ -90,7 +141,11 @@ pub async fn status(
     if let (Some(run_id), true) = (run_id, views.is_empty()) {
         return Err(unknown(run_id));
     }
-    Ok(StreamsReport { streams: views.into_iter().map(StandingView::of).collect() })
+    let mut streams: Vec<StandingView> = views.into_iter().map(StandingView::of).collect();
+    // By number, where names go by digit.
+    streams.sort_by(|a, b| (&a.run_id, &a.partitions).cmp(&(&b.run_id, &b.partitions)));
+    let total = TotalView::of(&streams);
+    Ok(StreamsReport { streams, total })
 }
 
 /// What became of an event.
@@ -120,9 +175,9 @@ pub async fn explain(
 ) -> Result<Explained, Error> {
     let wanted = identity_of(event_id);
     let mut seen = Vec::new();
-    let (run_id, journal) = open(control, run_id).await?;
-    if let Some((artifacts, head)) = journal {
-        journal::fates(artifacts, &head, &mut |at, fate: Fate| {
+    let (run_id, artifacts, heads) = open(control, run_id).await?;
+    for head in &heads {
+        journal::fates(artifacts, head, &mut |at, fate: Fate| {
             if fate.id == wanted {
                 seen.push(SeenView {
                     partition: fate.partition,
@@ -196,15 +251,15 @@ impl QuarantinedView {
     }
 }
 
-/// The quarantine of a run, in the order read.
+/// The quarantine of a run, in the order read; of a split run, partition by partition.
 pub async fn quarantine_list(
     control: &Control,
     run_id: Option<&str>,
 ) -> Result<QuarantineReport, Error> {
     let (mut total, mut quarantined) = (0, Vec::new());
-    let (run_id, journal) = open(control, run_id).await?;
-    if let Some((artifacts, head)) = journal {
-        journal::quarantined(artifacts, &head, &mut |at, row| {
+    let (run_id, artifacts, heads) = open(control, run_id).await?;
+    for head in &heads {
+        journal::quarantined(artifacts, head, &mut |at, row| {
             total += 1;
             if quarantined.len() < LIST_MAX {
                 quarantined.push(QuarantinedView::of(at, &row));
@@ -228,9 +283,9 @@ pub async fn quarantine_show(
         Invalid::new("PLACE_INVALID", place, message, "write them as 3:17")
     })?;
     let mut found = None;
-    let (_, journal) = open(control, run_id).await?;
-    if let Some((artifacts, head)) = journal {
-        journal::quarantined(artifacts, &head, &mut |at, row| {
+    let (_, artifacts, heads) = open(control, run_id).await?;
+    for head in &heads {
+        journal::quarantined(artifacts, head, &mut |at, row| {
             if (row.partition, row.offset) == (partition, offset) {
                 found = Some(QuarantinedView::of(at, &row).with_bytes(&row));
             }
@@ -243,34 +298,38 @@ pub async fn quarantine_show(
     })
 }
 
-/// A stream by its run, or the only one there is.
-pub(super) async fn find(control: &Control, run_id: Option<&str>) -> Result<StreamView, Error> {
-    let store = control.ready_store().await?;
-    if let Some(run_id) = run_id {
-        let view = store.stream(&format!("stream/{run_id}")).await?;
-        return view.ok_or_else(|| unknown(run_id));
+/// A run, or the only one there is: its stream, or that of each partition, which are never none.
+pub(super) async fn find(
+    control: &Control,
+    run_id: Option<&str>,
+) -> Result<Vec<StreamView>, Error> {
+    let mut views = control.ready_store().await?.streams(run_id, None).await?;
+    views.sort_by(|a, b| a.row.identity.partitions.cmp(&b.row.identity.partitions));
+    let Some(first) = views.first() else { return Err(unknown(run_id.unwrap_or_default())) };
+    let first = first.row.identity.run_id.clone();
+    if views.iter().any(|view| view.row.identity.run_id != first) {
+        let runs: BTreeSet<&str> =
+            views.iter().map(|view| view.row.identity.run_id.as_str()).collect();
+        let message = format!("there are {} streams", runs.len());
+        let hint = "say which with --run-id; see `finaz stream status`";
+        return Err(Invalid::new("RUN_ID_MISSING", "--run-id", message, hint).into());
     }
-    let mut views = store.streams(None, None).await?;
-    match (views.pop(), views.len()) {
-        (Some(view), 0) => Ok(view),
-        (None, _) => Err(unknown("")),
-        (Some(_), others) => {
-            let message = format!("there are {} streams", others + 1);
-            let hint = "say which with --run-id; see `finaz stream status`";
-            Err(Invalid::new("RUN_ID_MISSING", "--run-id", message, hint).into())
-        }
-    }
+    Ok(views)
 }
 
-/// The run and its journal; no journal when nothing was committed yet.
+/// The run and its journals: one, or one a partition, without those in which nothing was committed yet.
 async fn open<'a>(
     control: &'a Control,
     run_id: Option<&str>,
-) -> Result<(String, Option<(&'a Artifacts, Head)>), Error> {
-    let view = find(control, run_id).await?;
+) -> Result<(String, &'a Artifacts, Vec<Head>), Error> {
+    let views = find(control, run_id).await?;
     let artifacts = control.artifacts()?;
-    let head = journal::head(artifacts, &view.row)?;
-    Ok((view.row.identity.run_id, head.map(|head| (&**artifacts, head))))
+    let run_id = views[0].row.identity.run_id.clone();
+    let mut heads = Vec::with_capacity(views.len());
+    for view in &views {
+        heads.extend(journal::head(artifacts, &view.row)?);
+    }
+    Ok((run_id, artifacts, heads))
 }
 
 fn unknown(run_id: &str) -> Error {

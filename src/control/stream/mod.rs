@@ -1,11 +1,15 @@
 //! A stream: a topic through the nodes of a flow, under a lease, with a journal that says how far it came.
 
+mod conclude;
+mod fleet;
 mod lease;
 mod look;
 mod moves;
+mod quota;
 mod report;
 mod session;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,8 +17,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 pub use look::{
-    Explained, QuarantineReport, QuarantinedView, SeenView, StandingView, StreamsReport, explain,
-    quarantine_list, quarantine_show, status,
+    Explained, QuarantineReport, QuarantinedView, SeenView, StandingView, StreamsReport, TotalView,
+    explain, quarantine_list, quarantine_show, status,
 };
 pub use moves::{ExportReport, ImportReport, MarkReport, export, import, mark};
 pub use report::{Counts, PartitionView, StreamReport};
@@ -26,9 +30,13 @@ use crate::flow::{self, FeatureBatch, Flow};
 use crate::ids::{Hash, StreamIdentity};
 use crate::invalid::{Invalid, nearest};
 use crate::replay::partition;
+use crate::store::Store;
 use crate::stream::Plan;
+use conclude::conclude;
 use lease::Held;
-use session::{End, Session};
+use quota::Quota;
+use report::Part;
+use session::Session;
 
 /// Bytes of a run id or a group.
 const NAME_BYTES_MAX: usize = 200;
@@ -41,6 +49,20 @@ pub const MAX_JUMP: &str = "400d";
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
+/// The signal of a stop that no signal asked for: a partition is another process's turn.
+const GIVEN_UP: i32 = 0;
+
+/// Which partitions of the topic a process reads. A run is split or whole for its life.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Split {
+    /// All, as one.
+    Whole,
+    /// These, each with a lease and a journal of its own.
+    Partitions(Vec<u32>),
+    /// Its share of all, and others as processes come and go.
+    Auto,
+}
+
 /// What to stream.
 #[derive(Clone, Debug)]
 pub struct StreamRequest {
@@ -49,7 +71,8 @@ pub struct StreamRequest {
     pub flow: String,
     /// Absent: made from cluster, topic, group and flow name.
     pub run_id: Option<String>,
-    /// Stop at exactly so many records of the run in all.
+    pub split: Split,
+    /// Stop at exactly so many records of the run in all; in a split run, of the partitions of this process together.
     pub once_n: Option<u64>,
     /// Where the values go at the end, a JSON line an event.
     pub emit: Option<PathBuf>,
@@ -59,7 +82,7 @@ pub struct StreamRequest {
 }
 
 /// The request, checked, and what it is about.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Setup {
     request: StreamRequest,
     commit_every: Duration,
@@ -67,6 +90,10 @@ struct Setup {
     flow: Arc<Flow>,
     topic: Topic,
     identity: StreamIdentity,
+    /// Sessions of their own for the renewal of leases.
+    hearts: Store,
+    quota: Arc<Quota>,
+    since: Instant,
 }
 
 /// Streams until told to stop, or as far as the request goes.
@@ -86,7 +113,7 @@ pub async fn stream(
 pub(super) async fn run(
     control: &Control,
     request: StreamRequest,
-    mut stop: watch::Receiver<Stop>,
+    stop: watch::Receiver<Stop>,
 ) -> Result<(StreamReport, FeatureBatch), Error> {
     let (commit_every, max_jump_ns) = check(&request)?;
     let flow = Arc::new(inputs::load_flow(control, &request.flow)?);
@@ -95,14 +122,60 @@ pub(super) async fn run(
     let broker = brokers::connect(&options).await?;
     let topic = find(&broker, &request.topic).await?;
     let identity = identity(&request, &flow, &topic);
-    let setup = Setup { request, commit_every, max_jump_ns, flow, topic, identity };
+    let chosen = chosen(&request.split, &topic)?;
     let store = control.ready_store().await?;
     if let Some((check, what)) = store.health().await?.unsafe_for_work() {
         return Err(Error::Store(crate::store::Error::Unsafe { check, what }));
     }
-    let mut held = Held::acquire(control, &setup.identity.run_id).await?;
-    let ended = Box::pin(sessions(control, &setup, &broker, &mut held, &mut stop)).await;
-    // Every orderly end gives the lease back, a refusal included; one that is not ours any more stays as it is.
+    let quota = Arc::new(Quota::new(request.once_n, chosen.as_ref().map_or(1, BTreeSet::len)));
+    let hearts = control.second_store()?;
+    let since = Instant::now();
+    let setup =
+        Setup { request, commit_every, max_jump_ns, flow, topic, identity, hearts, quota, since };
+    let parts = match (&setup.request.split, &chosen) {
+        (Split::Auto, _) => fleet::auto(control, &setup, &broker, stop).await?,
+        (_, Some(chosen)) => fleet::fixed(control, &setup, &broker, chosen, stop).await?,
+        (_, None) => {
+            let held = Held::acquire(control, &setup.hearts, &setup.identity.lease_name()).await?;
+            vec![member(control, &setup, &broker, held, stop).await?]
+        }
+    };
+    conclude(control, &setup, parts).await
+}
+
+/// The partitions that are asked for by number.
+fn chosen(split: &Split, topic: &Topic) -> Result<Option<BTreeSet<i32>>, Invalid> {
+    let Split::Partitions(asked) = split else { return Ok(None) };
+    let mut chosen = BTreeSet::new();
+    for partition in asked {
+        if *partition >= topic.partitions {
+            let message = format!("{} has {} partitions", topic.name, topic.partitions);
+            let place = format!("--partitions {partition}");
+            return Err(Invalid::new("PARTITION_UNKNOWN", place, message, "they count from 0"));
+        }
+        if !chosen.insert(i32::try_from(*partition).unwrap_or(i32::MAX)) {
+            let place = format!("--partitions {partition}");
+            let hint = "name each partition once";
+            return Err(Invalid::new("PARTITIONS_INVALID", place, "is there twice", hint));
+        }
+    }
+    if chosen.is_empty() {
+        let hint = "name some, as 0,3, or leave it out to read all as one";
+        return Err(Invalid::new("PARTITIONS_INVALID", "--partitions", "names none", hint));
+    }
+    Ok(Some(chosen))
+}
+
+/// The sessions under one lease, which every orderly end gives back, a refusal included; one that is not ours any more
+/// stays as it is.
+async fn member(
+    control: &Control,
+    setup: &Setup,
+    broker: &Broker,
+    mut held: Held,
+    mut stop: watch::Receiver<Stop>,
+) -> Result<Part, Error> {
+    let ended = Box::pin(sessions(control, setup, broker, &held, &mut stop)).await;
     held.release().await;
     ended
 }
@@ -112,9 +185,9 @@ async fn sessions(
     control: &Control,
     setup: &Setup,
     broker: &Broker,
-    held: &mut Held,
+    held: &Held,
     stop: &mut watch::Receiver<Stop>,
-) -> Result<(StreamReport, FeatureBatch), Error> {
+) -> Result<Part, Error> {
     let mut pause = PAUSE_MIN;
     let mut away_since: Option<Instant> = None;
     loop {
@@ -229,6 +302,17 @@ fn plan(setup: &Setup) -> Plan {
     let home = |name: &String| {
         i32::try_from(partition(name.as_bytes(), setup.topic.partitions)).unwrap_or(i32::MAX)
     };
+    if let Some(own) = &setup.identity.partitions {
+        // Nothing crosses partitions: what no instrument of the flow belongs to ends as any other.
+        return Plan {
+            flow: Arc::clone(&setup.flow),
+            partitions: own.clone(),
+            active: own.clone(),
+            home: Some(partition),
+            topic_partitions: setup.topic.partitions,
+            max_jump_ns: setup.max_jump_ns,
+        };
+    }
     let instruments = &setup.flow.instruments;
     let active =
         if instruments.is_empty() { all.clone() } else { instruments.iter().map(home).collect() };
@@ -242,13 +326,6 @@ fn plan(setup: &Setup) -> Plan {
     }
 }
 
-impl End {
-    /// Whether somebody asked for it with a signal.
-    fn is_signal(self) -> bool {
-        matches!(self, Self::Stopped(_))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,6 +336,7 @@ mod tests {
             group: "g".to_owned(),
             flow: "f.yaml".to_owned(),
             run_id: None,
+            split: Split::Whole,
             once_n: None,
             emit: None,
             commit_every: 1.0,

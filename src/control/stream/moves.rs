@@ -13,6 +13,7 @@ use crate::broker::{Batch, Lane};
 use crate::control::new_file::NewFile;
 use crate::control::{Control, Error, brokers, journal};
 use crate::invalid::Invalid;
+use crate::store::StreamView;
 use crate::stream::Marker;
 
 /// Bytes of a journal in a file.
@@ -67,13 +68,20 @@ pub struct ExportReport {
     pub file: String,
 }
 
-/// Writes the journal of a run to a file, whole or not at all.
+/// Writes the journal of a run, of a split run that of one partition, to a file, whole or not at all.
 pub async fn export(
     control: &Control,
     run_id: Option<&str>,
+    partition: Option<u32>,
     path: &Path,
 ) -> Result<ExportReport, Error> {
-    let view = look::find(control, run_id).await?;
+    let mut views = look::find(control, run_id).await?;
+    let wanted = partition.map(|partition| vec![i32::try_from(partition).unwrap_or(i32::MAX)]);
+    let has = |view: &StreamView| view.row.identity.partitions == wanted;
+    let Some(at) = views.iter().position(has) else {
+        return Err(not_one(&views, partition).into());
+    };
+    let view = views.swap_remove(at);
     let mut file = NewFile::at(path)?;
     let run_id = view.row.identity.run_id.clone();
     if !journal::export(control.artifacts()?, &view.row, &mut file)? {
@@ -83,6 +91,18 @@ pub async fn export(
     }
     file.finish()?;
     Ok(ExportReport { run_id, seq: view.row.seq, file: path.display().to_string() })
+}
+
+/// What to say to make it one journal.
+fn not_one(views: &[StreamView], partition: Option<u32>) -> Invalid {
+    let Some(partition) = partition else {
+        let message = format!("{} is split by partition", views[0].row.identity.run_id);
+        let hint = "each partition has a journal of its own: say which with --partition";
+        return Invalid::new("PARTITION_MISSING", "--partition", message, hint);
+    };
+    let place = format!("--partition {partition}");
+    let message = "the run has no such journal";
+    Invalid::new("PARTITION_UNKNOWN", place, message, "see `finaz stream status`")
 }
 
 /// A journal that was taken in.
@@ -108,7 +128,8 @@ pub async fn import(control: &Control, path: &Path) -> Result<ImportReport, Erro
     let run_id = document.head.identity.run_id.clone();
     super::check_name("run_id", "RUN_ID_INVALID", &run_id)?;
     let store = control.ready_store().await?;
-    let mut held = Held::acquire(control, &run_id).await?;
+    let name = document.head.identity.lease_name();
+    let mut held = Held::acquire(control, &control.second_store()?, &name).await?;
     let artifacts = Arc::clone(control.artifacts()?);
     let imported = Box::pin(journal::import(artifacts, store, &held.lease, document)).await;
     held.release().await;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::session::End;
 use crate::broker::{Edge, Position};
 use crate::flow::FeatureBatch;
 use crate::ids::Hash;
@@ -39,6 +40,16 @@ pub struct StreamReport {
     pub golden: Option<Hash>,
     pub state: String,
     pub seconds: f64,
+}
+
+/// What one session came to: that of a whole run, or of one partition.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) end: End,
+    pub(super) fence: i64,
+    pub(super) seq: i64,
+    pub(super) counts: Counts,
+    pub(super) batch: FeatureBatch,
 }
 
 /// The ledger and the position of a stream, in total and by partition. Kept in its row as well.
@@ -126,6 +137,36 @@ impl Counts {
             lag: per_partition.iter().map(behind).sum(),
             per_partition,
         }
+    }
+}
+
+impl Counts {
+    /// Of several parts of one run.
+    pub(super) fn sum(parts: Vec<Self>) -> Self {
+        let mut sum = Self { ledger_ok: true, lag: Some(0), ..Self::default() };
+        for part in parts {
+            sum.read += part.read;
+            sum.consumed += part.consumed;
+            sum.filtered += part.filtered;
+            sum.duplicates_skipped += part.duplicates_skipped;
+            sum.late += part.late;
+            sum.omitted += part.omitted;
+            sum.gaps += part.gaps;
+            sum.conflicts += part.conflicts;
+            sum.ledger_ok &= part.ledger_ok;
+            sum.next_offsets.extend(part.next_offsets);
+            // A partition that has none holds nothing back: its nodes are its own.
+            sum.watermark = sum.watermark.into_iter().chain(part.watermark).min();
+            sum.waiting += part.waiting;
+            sum.identities += part.identities;
+            sum.identity_bytes += part.identity_bytes;
+            sum.lag = sum.lag.zip(part.lag).map(|(a, b)| a + b);
+            sum.per_partition.extend(part.per_partition);
+        }
+        sum.per_partition.sort_by_key(|view| view.partition);
+        let ends = sum.consumed + sum.filtered + sum.duplicates_skipped + sum.late + sum.omitted;
+        sum.ledger_ok &= sum.read == ends;
+        sum
     }
 }
 

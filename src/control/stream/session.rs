@@ -1,23 +1,20 @@
 //! One stretch of a stream, from what the journal holds to the next end: read, decide, commit.
 
 use std::collections::HashSet;
-use std::io::Write as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use super::lease::Held;
-use super::report::{Counts, StreamReport, values, verdict};
-use super::{Setup, find, plan};
+use super::quota::Left;
+use super::report::{Counts, Part};
+use super::{GIVEN_UP, Setup, find, plan};
 use crate::broker::{Broker, Edge, Event, FollowLimits, Follower};
-use crate::canonical::{write_f64, write_i64, write_text};
 use crate::control::journal::{self, Journal, Loaded};
-use crate::control::new_file::NewFile;
 use crate::control::worker::Stop;
 use crate::control::{Control, Error};
-use crate::flow::FeatureBatch;
+use crate::flow::{FeatureBatch, unite};
 use crate::store::StreamStatus;
 use crate::stream::{Anchor, Engine, Kept, Marker, Record};
 
@@ -27,18 +24,33 @@ pub(in crate::control) const MARKER: &str = "finaz-marker";
 const UNCOMMITTED_MAX: usize = 200_000;
 /// Events that wait for the watermark: beyond, the partitions that run ahead are paused, until half of them are applied.
 const WAITING_MAX: usize = 2_000_000;
+/// How often we look whether the other sessions of this process have begun.
+const LATER: Duration = Duration::from_millis(20);
 /// How long the reader is waited for before signals and time are looked at again.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Why a session ended in order.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// Why a session ended in order; of several, the greatest says it for all.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum End {
-    /// As many records as were asked for.
-    Count,
     /// Every partition that counts said that it has ended.
     Source,
+    /// As many records as were asked for.
+    Count,
     /// A signal asked for it.
-    Stopped(i32),
+    Stopped,
+    /// The partition is another process's turn.
+    GivenUp,
+}
+
+impl End {
+    /// The state that a stream is left in.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Count => "STOPPED",
+            Self::Source => "ENDED",
+            Self::Stopped | Self::GivenUp => "DRAINED",
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -56,7 +68,8 @@ pub(super) struct Session<'a> {
     paused: HashSet<i32>,
     seq: i64,
     committed: bool,
-    since: Instant,
+    /// As many records as were asked for were read; what the reader gave beyond them is gone.
+    full: bool,
     last_commit: Instant,
 }
 
@@ -99,7 +112,6 @@ impl<'a> Session<'a> {
         let from: Vec<(i32, i64)> =
             engine.standings().iter().map(|lane| (lane.partition, lane.next_offset)).collect();
         let follower = broker.follow(&setup.topic, &from, FollowLimits::default()).await?;
-        let now = Instant::now();
         Ok(Self {
             control,
             setup,
@@ -112,8 +124,8 @@ impl<'a> Session<'a> {
             paused: HashSet::new(),
             seq,
             committed: false,
-            since: now,
-            last_commit: now,
+            full: false,
+            last_commit: Instant::now(),
         })
     }
 
@@ -125,13 +137,18 @@ impl<'a> Session<'a> {
     pub(super) async fn run(&mut self, stop: &mut watch::Receiver<Stop>) -> Result<End, Error> {
         loop {
             if let Stop::Drain(signal) | Stop::Now(signal) = *stop.borrow_and_update() {
-                return Ok(End::Stopped(signal));
+                return Ok(if signal == GIVEN_UP { End::GivenUp } else { End::Stopped });
             }
-            if self.left() == Some(0) {
+            let left = self.left();
+            if self.full || left == Left::Records(0) {
                 return Ok(End::Count);
             }
             if self.engine.has_ended() {
                 return Ok(End::Source);
+            }
+            if left == Left::Later {
+                tokio::time::sleep(LATER).await;
+                continue;
             }
             self.govern();
             let batch = tokio::select! {
@@ -161,15 +178,18 @@ impl<'a> Session<'a> {
     }
 
     /// Records that may still be read.
-    fn left(&self) -> Option<u64> {
-        let most = self.setup.request.once_n?;
-        Some(most.saturating_sub(self.engine.ledger().read))
+    fn left(&self) -> Left {
+        self.setup.quota.left(&self.setup.identity, self.engine.ledger().read)
     }
 
     fn take(&mut self, events: Vec<Event>) -> Result<(), Error> {
-        let mut left = self.left();
+        let mut left = match self.left() {
+            Left::Records(left) => Some(left),
+            Left::All | Left::Later => None,
+        };
         for event in events {
             if left == Some(0) {
+                self.full = true;
                 return Ok(());
             }
             match event {
@@ -304,48 +324,17 @@ impl<'a> Session<'a> {
         error
     }
 
-    /// Commits, and says what came of it all.
-    pub(super) async fn finish(mut self, end: End) -> Result<(StreamReport, FeatureBatch), Error> {
-        let state = match end {
-            End::Count => "STOPPED",
-            End::Source => "ENDED",
-            End::Stopped(_) => "DRAINED",
+    /// Commits, and gives what came of it.
+    pub(super) async fn finish(mut self, end: End) -> Result<Part, Error> {
+        self.commit_as(Some(end.word())).await?;
+        let counts = Counts::of(&self.engine, &self.follower.positions(), &self.edges);
+        let batch = match end {
+            End::GivenUp => unite(&self.setup.flow, self.setup.flow.hash, Vec::new()),
+            End::Source | End::Count | End::Stopped => self.result()?,
         };
-        self.commit_as(Some(state)).await?;
-        let positions = self.follower.positions();
-        let batch = self.result()?;
-        if let Some(path) = &self.setup.request.emit {
-            emit(path, &batch)?;
-        }
-        let golden = match self.setup.flow.golden {
-            Some(golden) => Some(golden),
-            None => self.control.ready_store().await?.published_for(&self.setup.flow.hash).await?,
-        };
-        let counts = Counts::of(&self.engine, &positions, &self.edges);
-        let applied = counts.consumed - counts.waiting;
-        let identity = &self.setup.identity;
-        let report = StreamReport {
-            run_id: identity.run_id.clone(),
-            topic: identity.topic.clone(),
-            group: identity.group.clone(),
-            flow: identity.flow,
-            fence: self.held.lease.fence,
-            seq: self.seq,
-            counts,
-            values: values(&batch),
-            values_hash: batch.values_hash,
-            rows: batch.rows(),
-            applied,
-            verdict: verdict(golden, batch.values_hash),
-            golden,
-            state: state.to_owned(),
-            seconds: self.since.elapsed().as_secs_f64(),
-        };
-        if end.is_signal() {
-            tracing::info!(run_id = report.run_id, read = report.counts.read, "drained");
-        }
         self.follower.close().await;
-        Ok((report, batch))
+        let (fence, seq) = (self.held.lease.fence, self.seq);
+        Ok(Part { end, fence, seq, counts, batch })
     }
 
     fn result(&self) -> Result<FeatureBatch, Error> {
@@ -390,7 +379,7 @@ async fn check_log(
             let seen = Anchor::of(anchor.offset, got.key(), got.value());
             if seen.hash != anchor.hash {
                 return Err(Error::JournalForeign {
-                    name: format!("stream/{}", setup.identity.run_id),
+                    name: setup.identity.lease_name(),
                     field: "anchor",
                     held: format!("{} at {partition}:{}", anchor.hash, anchor.offset),
                     offered: seen.hash.to_string(),
@@ -399,41 +388,4 @@ async fn check_log(
         }
     }
     Ok(())
-}
-
-/// Writes the values, a line an event and instrument: `{event_time, instrument, values: {node: value}}`.
-fn emit(path: &Path, batch: &FeatureBatch) -> Result<(), Error> {
-    let mut file = NewFile::at(path)?;
-    let mut line = Vec::new();
-    for times in &batch.times {
-        let mut series: Vec<_> =
-            batch.series.iter().filter(|s| s.instrument == times.instrument).collect();
-        series.sort_unstable_by(|a, b| a.node.cmp(&b.node));
-        for (at, time) in times.event_time.iter().enumerate() {
-            line.clear();
-            line.extend_from_slice(br#"{"event_time":"#);
-            write_i64(*time, &mut line);
-            line.extend_from_slice(br#","instrument":"#);
-            write_text(&times.instrument, &mut line);
-            line.extend_from_slice(br#","values":{"#);
-            for (index, series) in series.iter().enumerate() {
-                if index > 0 {
-                    line.push(b',');
-                }
-                write_text(&series.node, &mut line);
-                line.push(b':');
-                let value = series.values[at];
-                if value.is_finite() {
-                    write_f64(value, &mut line);
-                } else {
-                    line.extend_from_slice(b"null");
-                }
-            }
-            line.extend_from_slice(b"}}\n");
-            if let Err(source) = file.write_all(&line) {
-                return Err(file.failed(source));
-            }
-        }
-    }
-    file.finish()
 }
