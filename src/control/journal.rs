@@ -168,6 +168,15 @@ impl Journal {
     }
 }
 
+/// Whether a stream can be opened: nothing is in its way, and its row is its own. Makes the row.
+pub(super) async fn admit(
+    store: &Store,
+    lease: &StreamLease,
+    identity: &StreamIdentity,
+) -> Result<(), Error> {
+    open_row(store, lease, identity).await.map(|_opened| ())
+}
+
 /// The row of a stream, made or found, and found to be this stream's.
 async fn open_row(
     store: &Store,

@@ -31,25 +31,27 @@ const UNDER_LEASE: &str = "
         WHERE NOT EXISTS (SELECT FROM v)
     ),";
 
-/// Two streams of one flow, topic and group that open at once meet here: `$1` names the three. Locked before any lease.
+/// Two streams of one run, or of one flow, topic and group, that open at once meet here: `$1` names the run, then the
+/// three. Locked before any lease.
 const LOCK_SOURCE: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 8))";
 
 /// Then no lease of the others is renewed while we look: a renewal under way is waited for, one that comes later finds the
 /// lease expired if we did.
 const LOCK_OTHERS: &str = "
     SELECT 1 FROM finaz.streams AS s JOIN finaz.leases AS l USING (name)
-    WHERE s.name <> $1 AND (s.cluster, s.topic_id, s.consumer_group, s.flow) = ($2, $3, $4, $5)
+    WHERE s.name <> $1
+      AND (s.run_id = $6 OR (s.cluster, s.topic_id, s.consumer_group, s.flow) = ($2, $3, $4, $5))
     ORDER BY s.name FOR SHARE OF l";
 
 /// Behind UNDER_LEASE and these locks: inserts the row where there is none, unless another stream is in its way: one of
-/// the same run that belongs to something else, or is whole where this one is a partition (and the other way
+/// the same run, begun, that belongs to something else, or is whole where this one is a partition (and the other way
 /// round); or a live one of the same flow, topic and group that has a partition in common.
 const OPEN: &str = "
     o AS MATERIALIZED (
         SELECT s.name FROM finaz.streams AS s LEFT JOIN finaz.leases AS l USING (name)
         WHERE s.name <> $1 AND (
-            s.run_id = $5 AND ((s.partitions IS NULL) <> ($12::integer[] IS NULL)
-                OR (s.cluster, s.topic_id, s.consumer_group, s.flow)
+            s.run_id = $5 AND (s.seq > 0 OR NOT l.closed AND l.expires_at > clock_timestamp())
+                AND ((s.partitions IS NULL) <> ($12::integer[] IS NULL) OR (s.cluster, s.topic_id, s.consumer_group, s.flow)
                    IS DISTINCT FROM ($6::text, $7::text, $9::text, $10::bytea))
             OR (s.cluster, s.topic_id, s.consumer_group, s.flow) = ($6::text, $7::text, $9::text, $10::bytea)
                 AND NOT l.closed AND l.expires_at > clock_timestamp()
@@ -216,9 +218,11 @@ impl Store {
         self.on_row(&lease.name, async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await.map_err(|error| self.error(&error))?;
-            let others: [&(dyn ToSql + Sync); 5] = [&lease.name, cluster, topic_id, group, &flow];
+            let others: [&(dyn ToSql + Sync); 6] =
+                [&lease.name, cluster, topic_id, group, &flow, &identity.run_id];
             for (lock, named) in [
-                (LOCK_SOURCE, &[&source as &(dyn ToSql + Sync)][..]),
+                (LOCK_SOURCE, &[&identity.run_id as &(dyn ToSql + Sync)][..]),
+                (LOCK_SOURCE, &[&source]),
                 (LOCK_LEASE, &[&lease.name]),
                 (LOCK_OTHERS, &others),
             ] {
@@ -372,6 +376,21 @@ impl Store {
     /// The stream of this name, and who has it.
     pub async fn stream(&self, name: &str) -> Result<Option<StreamView>, Error> {
         Ok(self.streams_where("s.name = $1", name).await?.pop())
+    }
+
+    /// Removes those of these rows of which nothing was ever committed and that nobody owns.
+    pub async fn forget_unused(&self, names: &[String]) -> Result<(), Error> {
+        let client = self.client().await?;
+        client
+            .execute(
+                "DELETE FROM finaz.streams AS s WHERE s.name = ANY ($1) AND s.seq = 0 AND NOT EXISTS (
+                     SELECT FROM finaz.leases AS l
+                     WHERE l.name = s.name AND NOT l.closed AND l.expires_at > clock_timestamp())",
+                &[&names],
+            )
+            .await
+            .map_err(|error| self.error(&error))?;
+        Ok(())
     }
 
     /// Removes the row of a stream that nobody owns; its lease stays, so that fences go on rising.

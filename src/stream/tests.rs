@@ -80,6 +80,12 @@ fn plan(flow: &Arc<Flow>) -> Plan {
     }
 }
 
+/// Of one partition of a split run.
+fn plan_of(flow: &Arc<Flow>, own: i32) -> Plan {
+    let (partitions, active) = (vec![own], vec![own]);
+    Plan { partitions, active, home: Some(partition), ..plan(flow) }
+}
+
 fn parsed(text: &str) -> Arc<Flow> {
     Arc::new(Flow::parse(text.as_bytes(), "f.yaml").unwrap())
 }
@@ -389,6 +395,20 @@ proptest! {
         prop_assert_eq!(kept.delta.fates, journal.delta.fates);
         // In words: a null is not equal to itself.
         prop_assert_eq!(format!("{:?}", kept.delta.applied), format!("{:?}", journal.delta.applied));
+
+        // Split by partition, an engine each: the same ledger, and together the same values.
+        let (mut sum, mut batches) = (Ledger::default(), Vec::new());
+        for own in 0..4 {
+            let (mut part, mut kept) = (Engine::new(plan_of(&flow, own)), Journal::default());
+            for line in lines.iter().filter(|line| line.partition == own) {
+                part.take(line.record());
+            }
+            kept.commit(&mut part);
+            sum = sum.plus(&part.ledger());
+            batches.push(part.result(kept.delta.applied.into_iter(), Hash::of(b"log")));
+        }
+        prop_assert_eq!(sum, ledger);
+        prop_assert_eq!(flow::unite(&flow, Hash::of(b"log"), batches).values_hash, batch(&flow, &body));
     }
 }
 

@@ -22,6 +22,7 @@ mod queue;
 mod reconcile;
 mod replay;
 mod servers;
+mod split;
 mod stack;
 mod stage;
 mod stops;

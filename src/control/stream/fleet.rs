@@ -18,11 +18,13 @@ use super::session::End;
 use super::{GIVEN_UP, Setup, member};
 use crate::broker::Broker;
 use crate::control::worker::Stop;
-use crate::control::{Control, Error};
+use crate::control::{Control, Error, journal};
 use crate::ids::StreamIdentity;
 
 /// How often a process looks who else is there and what is free.
 const PACE: Duration = Duration::from_millis(250);
+/// The same while it cannot be known.
+const PACE_AWAY: Duration = Duration::from_secs(2);
 
 /// What a fleet waits for.
 enum Happened {
@@ -70,16 +72,15 @@ pub(super) async fn fixed(
     mut stop: watch::Receiver<Stop>,
 ) -> Result<Vec<Part>, Error> {
     let mut all = Vec::with_capacity(partitions.len());
-    for partition in partitions {
-        match Held::acquire(control, &setup.hearts, &lease_of(setup, *partition)).await {
-            Ok(held) => all.push((*partition, held)),
-            Err(error) => {
-                for (_, mut held) in all {
-                    held.release().await;
-                }
-                return Err(error);
-            }
+    if let Err(error) = gather(control, setup, partitions, &mut all).await {
+        for (_, held) in &mut all {
+            held.release().await;
         }
+        let names: Vec<String> = partitions.iter().map(|p| lease_of(setup, *p)).collect();
+        if let Err(error) = control.store()?.forget_unused(&names).await {
+            tracing::warn!(%error, "streams that were opened and never begun stay on record");
+        }
+        return Err(error);
     }
     let mut fleet = Fleet::new(control, setup, broker);
     for (partition, held) in all {
@@ -96,6 +97,23 @@ pub(super) async fn fixed(
         }
     }
     fleet.result()
+}
+
+/// Takes all the leases, and finds nothing in the way of any: whoever is refused has begun nothing.
+async fn gather(
+    control: &Control,
+    setup: &Setup,
+    partitions: &BTreeSet<i32>,
+    all: &mut Vec<(i32, Held)>,
+) -> Result<(), Error> {
+    for partition in partitions {
+        let name = lease_of(setup, *partition);
+        all.push((*partition, Held::acquire(control, &setup.hearts, &name).await?));
+    }
+    for (partition, held) in &*all {
+        journal::admit(control.store()?, &held.lease, &identity_of(setup, *partition)).await?;
+    }
+    Ok(())
 }
 
 /// Reads its share of the partitions until told to stop, or until all of them have ended.
@@ -116,9 +134,10 @@ pub(super) async fn auto(
                 Happened::Ended(partition, ended) => fleet.ended(partition, ended),
                 Happened::Looked(mine, around) => {
                     seat = mine;
+                    let pace = if around.is_ok() { PACE } else { PACE_AWAY };
                     fleet.looked(around).await;
                     if !fleet.is_leaving() {
-                        fleet.look(seat.take(), PACE);
+                        fleet.look(seat.take(), pace);
                     }
                 }
             },

@@ -298,10 +298,6 @@ fn identity(request: &StreamRequest, flow: &Flow, topic: &Topic) -> StreamIdenti
 }
 
 fn plan(setup: &Setup) -> Plan {
-    let all: Vec<i32> = (0..i32::try_from(setup.topic.partitions).unwrap_or(i32::MAX)).collect();
-    let home = |name: &String| {
-        i32::try_from(partition(name.as_bytes(), setup.topic.partitions)).unwrap_or(i32::MAX)
-    };
     if let Some(own) = &setup.identity.partitions {
         // Nothing crosses partitions: what no instrument of the flow belongs to ends as any other.
         return Plan {
@@ -313,16 +309,28 @@ fn plan(setup: &Setup) -> Plan {
             max_jump_ns: setup.max_jump_ns,
         };
     }
-    let instruments = &setup.flow.instruments;
-    let active =
-        if instruments.is_empty() { all.clone() } else { instruments.iter().map(home).collect() };
     Plan {
         flow: Arc::clone(&setup.flow),
-        partitions: all,
-        active,
+        partitions: all(&setup.topic),
+        active: homes(setup),
         home: None,
         topic_partitions: setup.topic.partitions,
         max_jump_ns: setup.max_jump_ns,
+    }
+}
+
+fn all(topic: &Topic) -> Vec<i32> {
+    (0..i32::try_from(topic.partitions).unwrap_or(i32::MAX)).collect()
+}
+
+/// Where the partitioner puts the instruments of the flow; all partitions, when it names none.
+fn homes(setup: &Setup) -> Vec<i32> {
+    let home = |name: &String| {
+        i32::try_from(partition(name.as_bytes(), setup.topic.partitions)).unwrap_or(i32::MAX)
+    };
+    match setup.flow.instruments.as_slice() {
+        [] => all(&setup.topic),
+        names => names.iter().map(home).collect(),
     }
 }
 
