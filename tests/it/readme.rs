@@ -38,7 +38,9 @@ fn every_command_it_names_exists() {
 fn every_flag_and_key_it_names_exists() {
     let place = Place::new();
     let mut helps = String::new();
-    for command in ["snapshot import", "run-once", "admit", "worker", "reconcile", "replay"] {
+    for command in
+        ["snapshot import", "run-once", "admit", "worker", "reconcile", "replay", "stream"]
+    {
         let args: Vec<&str> = command.split(' ').chain(["--help"]).collect();
         helps.push_str(&place.finaz(&args).exits(0).out);
     }

@@ -139,6 +139,13 @@ impl Rig {
         owners
     }
 
+    /// What a run has in quarantine, to explain a difference.
+    fn omitted(&self, report: &Value) -> String {
+        let run = report["run_id"].as_str().expect("a run");
+        let listed = self.stage.json(&["stream", "quarantine", "list", "--run-id", run]);
+        format!("{report} with {listed}")
+    }
+
     /// Whole and split come to the same: the ledger, the values, the batch.
     #[track_caller]
     fn assert_equal(&self, whole: &Value, split: &Value) {
@@ -155,7 +162,7 @@ impl Rig {
             "values_hash",
             "rows",
         ] {
-            assert_eq!(whole[field], split[field], "{field}: {whole} {split}");
+            assert_eq!(whole[field], split[field], "{field}: {}", self.omitted(split));
         }
         for report in [whole, split] {
             assert_eq!(report["verdict"], "EQUAL_TO_BATCH_GOLDEN", "{report}");
@@ -337,7 +344,7 @@ fn the_partition_of_a_process_that_was_killed_is_gone_on_with_by_its_successor()
     });
     until("all to be read", PATIENCE, || {
         let total = &rig.status("g")["total"];
-        (total["read"].to_string() == all).then_some(())
+        (total["read"].as_u64() == all.parse().ok()).then_some(())
     });
     for mut process in [stays, successor] {
         process.signal(Signal::TERM);
