@@ -405,7 +405,9 @@ proptest! {
             }
             kept.commit(&mut part);
             sum = sum.plus(&part.ledger());
-            batches.push(part.result(kept.delta.applied.into_iter(), Hash::of(b"log")));
+            let mut gathering = part.gather();
+            kept.delta.applied.iter().for_each(|event| gathering.add(event));
+            batches.push(gathering.finish(Hash::of(b"log")));
         }
         prop_assert_eq!(sum, ledger);
         prop_assert_eq!(flow::unite(&flow, Hash::of(b"log"), batches).values_hash, batch(&flow, &body));
