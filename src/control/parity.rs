@@ -276,6 +276,7 @@ async fn streamed(
         commit_every: 1.0,
         max_jump: MAX_JUMP.to_owned(),
     };
+    let told = stop.clone();
     let streamed = match replayed {
         Ok(_) => Box::pin(stream::run(&control, streaming, stop)).await,
         Err(error) => Err(error),
@@ -284,6 +285,12 @@ async fn streamed(
     brokers::connect(&options).await?.delete_topic(&topic).await?;
     store.forget_stream(&name).await?;
     let (report, batch) = streamed?;
+    // Cut short it has other values, and says nothing about the flow.
+    if let (true, Stop::Drain(signal) | Stop::Now(signal)) =
+        (report.counts.read < arrivals, *told.borrow())
+    {
+        return Err(Error::Interrupted { signal });
+    }
     let counts = report.counts;
     let ledger = Ledger {
         read: counts.read,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use krafka::Kafka;
 use serde_json::{Value, json};
 
+use crate::process::{poll, until};
 use crate::setting;
 use crate::stage::Stage;
 
@@ -37,7 +38,7 @@ fn nothing_left(stage: &Stage) {
     assert_eq!(stage.count("SELECT count(*) FROM finaz.streams"), 0);
     assert_eq!(stage.json(&["lease", "list", "--active"])["leases"], json!([]));
     let seen = topics(stage);
-    let gone = crate::process::poll(PATIENCE, || {
+    let gone = poll(PATIENCE, || {
         let now = topics(stage);
         seen.iter().all(|name| !now.contains(name)).then_some(())
     });
@@ -166,6 +167,23 @@ fn a_difference_is_named_with_its_place_and_both_values() {
     );
     assert_eq!(first["batch"], 2.0, "{first}");
     assert!(first["other"].is_number() && first["other"] != first["batch"], "{first}");
+    nothing_left(&stage);
+}
+
+#[test]
+fn a_comparison_told_to_end_says_nothing_of_a_difference_and_leaves_nothing() {
+    let Some(stage) = stage() else { return };
+    let (flow, _) = long(&stage);
+    let faults = stage.file("faults.json", r#"{"kind":"FaultSchedule","faults":[]}"#);
+    let args = ["parity", "--flow", &flow, "--snapshot", "long", "--faults", &faults];
+    let mut process = stage.start(&args);
+    until("the stream is opened", PATIENCE, || {
+        (stage.count("SELECT count(*) FROM finaz.streams") > 0).then_some(())
+    });
+    process.signal(rustix::process::Signal::TERM);
+    let run = process.wait(PATIENCE);
+    // It may have had all of it already.
+    assert!([Some(0), Some(143)].contains(&run.exit), "{run:?}");
     nothing_left(&stage);
 }
 

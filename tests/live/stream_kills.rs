@@ -112,7 +112,8 @@ fn killed_fifty_times_it_ends_byte_for_byte_as_if_it_never_was() {
         let every = ["0.01", "0.02", "0.05", "0.5"][dice.pick(0..4)];
         let mut victim = until("the lease runs out", SOON, || {
             let mut victim = start(every);
-            let owner = "SELECT count(*) FROM finaz.leases WHERE NOT closed AND expires_at > clock_timestamp()";
+            let owner = "SELECT count(*) FROM finaz.leases
+                         WHERE NOT closed AND expires_at > clock_timestamp()";
             // The one killed before holds it for a while.
             let held = poll(lasts, || (!victim.is_running()).then_some(())).is_some();
             (!held && stage.count(owner) > 0).then_some(victim)

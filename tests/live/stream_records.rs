@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use krafka::Record;
+use krafka::{Kafka, Record};
 use serde_json::{Value, json};
 
 use crate::process::until;
@@ -49,7 +49,11 @@ fn aborted_records_are_not_read_and_an_open_transaction_is_waited_for_and_said()
     let read =
         || stage.count("SELECT coalesce(max((report::json->>'read')::int), 0) FROM finaz.streams");
     until("it reads what is stable", SOON, || (read() == 4).then_some(()));
-    // It stands before the transaction, for as long as that is open; and it says so at its end at the latest.
+    // It stands before the transaction for as long as that is open, and says so though nothing is committed.
+    let reason = "SELECT coalesce(max(reason), '') FROM finaz.streams WHERE state = 'FLOWING'";
+    until("it says what it waits for", SOON, || {
+        stage.value(reason).contains("open transaction").then_some(())
+    });
     drop(daemon);
     log.runtime.block_on(producer.commit()).expect("committed");
     log.runtime.block_on(producer.close()).expect("closed");
@@ -284,6 +288,65 @@ fn a_silent_partition_holds_the_watermark_until_it_says_that_it_is_idle() {
     refused.refuses(2, "MARKER_INVALID");
     let args = ["stream", "mark", "IDLE_CONFIRMED", "--topic", &log.topic, "--partition", "2"];
     stage.finaz(&args).refuses(2, "PARTITION_UNKNOWN");
+}
+
+#[test]
+fn a_marker_that_no_record_follows_is_committed_with_all_that_it_released() {
+    let Some(log) = Log::new(2) else { return };
+    let Some(stage) = Stage::for_log(&log) else { return };
+    let (talks, silent) = pair(&log);
+    let flow = stage.live_flow("f", &[&talks, &silent]);
+    log.write((0..40).map(|at| log.record(&format!("e{at}"), &talks, at)).collect());
+    let mut daemon = stage.start(&log.stream(&flow, &["--run-id", "r", "--commit-every", "0.02"]));
+    let said =
+        "SELECT concat_ws(' ', report::json->>'read', report::json->>'waiting') FROM finaz.streams";
+    until("it commits", SOON, || (stage.column(said) == ["40 40"]).then_some(()));
+    let partition = log.home(&silent).to_string();
+    let args =
+        ["stream", "mark", "IDLE_CONFIRMED", "--topic", &log.topic, "--partition", &partition];
+    stage.finaz(&args).exits(0);
+    until("what it released is committed", SOON, || {
+        (stage.column(said) == ["40 11"]).then_some(())
+    });
+    daemon.kill();
+}
+
+#[test]
+fn partitions_that_were_added_are_read_from_their_beginning_after_a_restart() {
+    let Some(log) = Log::new(1) else { return };
+    let Some(stage) = Stage::for_log(&log) else { return };
+    let flow = stage.live_flow("f", &["i"]);
+    log.write((0..10).map(|at| log.record(&format!("e{at}"), "i", at)).collect());
+    let run = |n: &str| stage.json(&log.stream(&flow, &["--run-id", "r", "--once-n", n]));
+    assert_eq!(counts(&run("10")), [10, 0, 0, 0, 0]);
+    let admin = log.kafka.admin();
+    let added = admin.create_partitions([(&log.topic, 3)], Default::default());
+    for (_, added) in log.runtime.block_on(added).expect("an answer") {
+        added.expect("added");
+    }
+    let record = |at: i64| log.record(&format!("e{at}"), "i", at).partition(2);
+    // A client of before does not know of them; the broker itself takes its time.
+    let kafka = until("they are there", SOON, || {
+        log.runtime.block_on(async {
+            let kafka = Kafka::builder(&log.brokers).connect().await.expect("a broker");
+            let consumer = kafka.consumer_without_group().build().await.ok()?;
+            consumer.fetch_watermarks(&log.topic, 2).await.ok()?;
+            Some(kafka)
+        })
+    });
+    log.runtime.block_on(async {
+        let producer = kafka.producer().build().await.expect("a producer");
+        for at in 10..20 {
+            assert!(producer.send(record(at)).await.expect("written").is_persisted());
+        }
+        producer.close().await.expect("closed");
+    });
+    let report = run("20");
+    assert_eq!(counts(&report), [20, 0, 0, 0, 0], "{report}");
+    assert_eq!(report["next_offsets"], json!({"0": 10, "1": 0, "2": 10}), "{report}");
+    // Which partitions an event came by changes no value.
+    let whole = stage.json(&log.stream(&flow, &["--run-id", "whole", "--once-n", "20"]));
+    assert_eq!(whole["values_hash"], report["values_hash"]);
 }
 
 #[test]

@@ -70,6 +70,8 @@ pub(super) struct Session<'a> {
     committed: bool,
     /// As many records as were asked for were read; what the reader gave beyond them is gone.
     full: bool,
+    /// State and reason as they are on record.
+    said: Option<(&'static str, Option<String>)>,
     last_commit: Instant,
 }
 
@@ -125,6 +127,7 @@ impl<'a> Session<'a> {
             seq,
             committed: false,
             full: false,
+            said: None,
             last_commit: Instant::now(),
         })
     }
@@ -173,8 +176,20 @@ impl<'a> Session<'a> {
             let new = self.engine.uncommitted();
             if due && new > 0 || new >= UNCOMMITTED_MAX {
                 self.commit().await?;
+            } else if due {
+                self.say().await?;
             }
         }
+    }
+
+    /// Puts on record how it stands, where that changed and nothing comes that a commit would be made for.
+    async fn say(&mut self) -> Result<(), Error> {
+        let standing = self.standing();
+        if self.said.as_ref() != Some(&standing) {
+            self.journal.mark(&self.status()).await?;
+            self.said = Some(standing);
+        }
+        Ok(())
     }
 
     /// Records that may still be read.
@@ -241,18 +256,23 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn status(&self) -> StreamStatus {
-        let positions = self.follower.positions();
-        let (state, reason) = if self.paused.is_empty() {
-            let waits = positions.iter().find(|position| position.waits_for_transaction);
-            let reason = waits.map(|position| {
-                format!("partition {} waits for an open transaction to end", position.partition)
-            });
-            ("FLOWING", reason)
-        } else {
+    /// State and reason.
+    fn standing(&self) -> (&'static str, Option<String>) {
+        if !self.paused.is_empty() {
             let waiting = self.engine.waiting();
-            ("PROCESS_PAUSED", Some(format!("{waiting} events wait for the watermark")))
-        };
+            return ("PROCESS_PAUSED", Some(format!("{waiting} events wait for the watermark")));
+        }
+        let positions = self.follower.positions();
+        let waits = positions.iter().find(|position| position.waits_for_transaction);
+        let reason = waits.map(|position| {
+            format!("partition {} waits for an open transaction to end", position.partition)
+        });
+        ("FLOWING", reason)
+    }
+
+    fn status(&self) -> StreamStatus {
+        let (state, reason) = self.standing();
+        let positions = self.follower.positions();
         let counts = Counts::of(&self.engine, &positions, &self.edges);
         let report = serde_json::to_string(&counts).ok();
         StreamStatus { state: state.to_owned(), reason, report }
@@ -267,6 +287,7 @@ impl<'a> Session<'a> {
             return Err(Error::LedgerBroken { run_id: self.setup.identity.run_id.clone() });
         }
         self.check_topic().await?;
+        let standing = self.standing();
         let mut status = self.status();
         if let Some(state) = state {
             state.clone_into(&mut status.state);
@@ -275,6 +296,7 @@ impl<'a> Session<'a> {
         let (delta, engine, watermark) = self.engine.cut();
         self.seq = self.journal.commit(delta, engine, watermark, status).await?.seq;
         self.committed = true;
+        self.said = Some(standing);
         self.last_commit = Instant::now();
         Ok(())
     }
