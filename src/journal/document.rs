@@ -74,7 +74,7 @@ pub fn exported(segment: &Segment<'_>) -> Vec<u8> {
             Value::List(segment.fates().map(|(_at, fate)| Value::Text(fate_words(&fate))).collect())
         }
         Kind::Identities => Value::Text(hex(segment.body)),
-        Kind::Accepted => Value::List(segment.accepted().map(accepted_row).collect()),
+        Kind::Accepted => Value::List(segment.accepted().map(|row| accepted_row(&row)).collect()),
         Kind::Applied => Value::List(segment.applied().map(applied_row).collect()),
         Kind::Quarantined => {
             Value::List(segment.quarantined().map(|(_at, row)| quarantined_row(&row)).collect())
@@ -158,7 +158,7 @@ fn read_identities(value: &Value) -> Option<Vec<Identity>> {
     rows.iter().map(identity).collect()
 }
 
-fn accepted_row(row: Accepted) -> Value {
+fn accepted_row(row: &Accepted) -> Value {
     let seq = i64::try_from(row.seq).map_or(Value::Uint(row.seq), Value::Int);
     Value::List(vec![
         Value::Int(row.event_time),

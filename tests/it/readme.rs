@@ -90,11 +90,27 @@ fn the_output_it_shows_is_what_comes_out() {
     for flow in ["manifests/fixture.01_A_feature.yaml", "manifests/stocks_monthly.yaml"] {
         let args = ["run-once", "--dry-run", "--flow", &repository(flow)];
         let run = place.finaz(&args).exits(0);
-        let block = text.split(&format!("--flow {flow}")).nth(1).expect("its block");
+        let block = text.split(&format!("run-once --flow {flow}")).nth(1).expect("its block");
         let result = run.out.lines().skip_while(|line| !line.starts_with("result"));
         for line in result.take_while(|line| !line.starts_with("dry run")) {
             assert!(block.contains(&format!("\n{line}\n")), "the README lacks: {line}");
         }
+    }
+}
+
+#[test]
+fn the_parity_it_shows_is_what_comes_out() {
+    let place = Place::new();
+    let snapshot = repository("fixtures/fixture.snapshot.01.jsonl");
+    place.finaz(&["snapshot", "import", &snapshot, "--name", "fixture.snapshot.01"]).exits(0);
+    let (flow, faults) = (
+        repository("manifests/fixture.01_A_feature.yaml"),
+        repository("fixtures/fixture.faults.01.yaml"),
+    );
+    let run = place.finaz(&["parity", "--flow", &flow, "--faults", &faults, "--offline"]).exits(0);
+    assert!(run.out.lines().count() > 3, "{}", run.out);
+    for line in run.out.lines() {
+        assert!(readme().contains(&format!("\n{line}\n")), "the README lacks: {line}");
     }
 }
 
