@@ -64,7 +64,7 @@ fn damaged(blob: &Path, mut look: impl FnMut(&str)) {
 
 /// It ends 1 and says what is damaged.
 #[track_caller]
-fn refused(how: &str, run: Run) {
+fn refused(how: &str, run: &Run) {
     assert_eq!(run.exit, Some(1), "{how}: {run:?}");
     let code = run.json()["error"]["code"].take();
     assert!(code.is_string() && code != "INTERNAL", "{how}: {run:?}");
@@ -86,7 +86,7 @@ fn a_blob_of_the_journal_that_was_turned_or_cut_is_refused_and_never_loaded() {
     assert!(needed.len() >= 3, "{needed:?}");
     for hash in needed {
         damaged(&file(&stage, &hash), |how| {
-            refused(how, run("60"));
+            refused(how, &run("60"));
             assert_eq!(pointer(), before, "{how}");
         });
     }
@@ -96,7 +96,7 @@ fn a_blob_of_the_journal_that_was_turned_or_cut_is_refused_and_never_loaded() {
         (Kind::Quarantined, ["stream", "quarantine", "list", "--run-id", "r"]),
     ] {
         for hash in named(&head, &[kind]) {
-            damaged(&file(&stage, &hash), |how| refused(how, stage.finaz(&args)));
+            damaged(&file(&stage, &hash), |how| refused(how, &stage.finaz(&args)));
         }
         stage.finaz(&args).exits(0);
     }
@@ -104,7 +104,7 @@ fn a_blob_of_the_journal_that_was_turned_or_cut_is_refused_and_never_loaded() {
     for hash in named(&head, &[Kind::Applied]) {
         damaged(&file(&stage, &hash), |how| {
             let args = ["--run-id", "r", "--once-n", "40", "--emit", "values.jsonl"];
-            refused(how, stage.finaz(&log.stream(&flow, &args)));
+            refused(how, &stage.finaz(&log.stream(&flow, &args)));
             assert!(!emit.exists(), "{how}: values of a damaged journal");
         });
     }

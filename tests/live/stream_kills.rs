@@ -79,6 +79,17 @@ fn succeed(stage: &Stage, args: &[&str]) -> Run {
     })
 }
 
+/// The records that a run did not take, without the time of their commits.
+fn quarantine(stage: &Stage, run: &str) -> Vec<Value> {
+    let list = stage.json(&["stream", "quarantine", "list", "--run-id", run]);
+    let mut rows = list["quarantined"].as_array().expect("a list").clone();
+    for row in &mut rows {
+        row.as_object_mut().expect("a row").remove("at");
+    }
+    rows.sort_by_key(|row| (row["partition"].as_i64(), row["offset"].as_i64()));
+    rows
+}
+
 #[test]
 fn killed_fifty_times_it_ends_byte_for_byte_as_if_it_never_was() {
     let Some(log) = Log::new(4) else { return };
@@ -147,16 +158,7 @@ fn killed_fifty_times_it_ends_byte_for_byte_as_if_it_never_was() {
     for (run, id) in [("killed", "a.0"), ("calm", "a.0")] {
         assert_eq!(stage.explain(run, id), stage.explain("calm", id));
     }
-    let quarantine = |run: &str| -> Vec<Value> {
-        let list = stage.json(&["stream", "quarantine", "list", "--run-id", run]);
-        let mut rows = list["quarantined"].as_array().expect("a list").clone();
-        for row in &mut rows {
-            row.as_object_mut().expect("a row").remove("at");
-        }
-        rows.sort_by_key(|row| (row["partition"].as_i64(), row["offset"].as_i64()));
-        rows
-    };
-    assert_eq!(quarantine("killed"), quarantine("calm"));
+    assert_eq!(quarantine(&stage, "killed"), quarantine(&stage, "calm"));
     assert_eq!(stage.json(&["refused", "list"])["refused"], serde_json::json!([]));
     assert!(progressed >= KILLS / 5, "only {progressed} of {KILLS} committed anything");
     assert!(cut_off >= KILLS / 10, "only {cut_off} of {KILLS} were cut off: nothing was shown");
