@@ -37,7 +37,8 @@ pub(super) struct Frames {
 }
 
 /// Cuts what a fetch from this offset brought; a batch that is not all there at the end is left out, it comes
-/// first in the next fetch.
+/// first in the next fetch. So does what lies behind the high-water: a broker notes that before it reads, and records that
+/// came in between are in the answer.
 pub(super) fn cut(mut rest: Bytes, from: i64, high_water: i64) -> Frames {
     let mut frames: Vec<Frame> = Vec::new();
     let mut stuck = None;
@@ -58,7 +59,11 @@ pub(super) fn cut(mut rest: Bytes, from: i64, high_water: i64) -> Frames {
     for at in 0..frames.len() {
         let next = frames.get(at + 1).map(|next| next.base);
         let frame = &mut frames[at];
-        place(frame, from, floor, next, high_water);
+        place(frame, from, floor, next);
+        if frame.last >= high_water {
+            frames.truncate(at);
+            break;
+        }
         floor = Some(frame.last + 1);
     }
     stuck = stuck.filter(|_| frames.is_empty());
@@ -85,11 +90,11 @@ fn frame(bytes: Bytes) -> Frame {
 
 /// Checks where a batch says that it lies, which is under no checksum, by the batches around it; and bounds
 /// one that cannot be read.
-fn place(frame: &mut Frame, from: i64, floor: Option<i64>, next: Option<i64>, high_water: i64) {
+fn place(frame: &mut Frame, from: i64, floor: Option<i64>, next: Option<i64>) {
     let least = floor.unwrap_or(from);
     let after_next = next.is_some_and(|next| next >= least && next <= frame.base);
     let before_last = floor.is_some_and(|floor| frame.base < floor);
-    if frame.base < 0 || frame.last >= high_water || before_last || after_next {
+    if frame.base < 0 || before_last || after_next {
         let why = format!("its offsets {} to {} cannot be", frame.base, frame.last);
         frame.header = Err(why.into());
         let delta = frame.last.saturating_sub(frame.base);

@@ -252,6 +252,16 @@ mod tests {
     }
 
     #[test]
+    fn records_that_came_while_the_broker_answered_are_left_for_the_next_answer() {
+        let all =
+            [bytes(&batch(5, &["a", "b"])), bytes(&batch(7, &["c"])), bytes(&batch(8, &["d"]))];
+        let mut lane = Lane::new(0, 5);
+        assert_eq!(read(&mut lane, &all.concat(), 7, Vec::new()), "5 a, 6 b");
+        assert_eq!(read(&mut lane, &all[1..].concat(), 7, Vec::new()), "");
+        assert_eq!(read(&mut lane, &all[1..].concat(), 9, Vec::new()), "7 c, 8 d");
+    }
+
+    #[test]
     fn whatever_bit_turns_the_batches_around_it_are_read_and_nothing_is_invented() {
         let (before, good) = (bytes(&batch(0, &["x"])), bytes(&batch(1, &["aa", "bb"])));
         let after = bytes(&batch(3, &["y"]));
