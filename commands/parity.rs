@@ -39,13 +39,14 @@ pub(crate) async fn run(cx: &mut Context<'_>, args: ParityArgs) -> Result<Exit, 
 
 fn show(page: &mut Page, report: &ParityReport) {
     let rows = report.modes.iter().map(|mode| {
+        let ledger = &mode.ledger;
         let counts = [
-            mode.read,
-            mode.consumed,
-            mode.filtered,
-            mode.duplicates_skipped,
-            mode.late,
-            mode.omitted,
+            ledger.read,
+            ledger.consumed,
+            ledger.filtered,
+            ledger.duplicates_skipped,
+            ledger.late,
+            ledger.omitted,
         ];
         let mut row = vec![mode.mode.to_owned()];
         row.extend(counts.iter().map(u64::to_string));

@@ -54,12 +54,8 @@ pub struct ModeView {
     pub mode: &'static str,
     pub values_hash: Hash,
     pub rows: u64,
-    pub read: u64,
-    pub consumed: u64,
-    pub filtered: u64,
-    pub duplicates_skipped: u64,
-    pub late: u64,
-    pub omitted: u64,
+    #[serde(flatten)]
+    pub ledger: Ledger,
 }
 
 /// The first value that is not that of the batch.
@@ -89,18 +85,7 @@ struct Mode {
 
 impl Mode {
     fn new(mode: &'static str, batch: FeatureBatch, ledger: Ledger) -> Self {
-        let Ledger { read, consumed, filtered, duplicates_skipped, late, omitted, .. } = ledger;
-        let view = ModeView {
-            mode,
-            values_hash: batch.values_hash,
-            rows: batch.rows(),
-            read,
-            consumed,
-            filtered,
-            duplicates_skipped,
-            late,
-            omitted,
-        };
+        let view = ModeView { mode, values_hash: batch.values_hash, rows: batch.rows(), ledger };
         Self { view, batch }
     }
 }
@@ -130,7 +115,7 @@ pub async fn parity(
     let (case, mut modes) =
         prepared.await.map_err(|panic| Error::Panicked { what: panic.to_string() })??;
     if !request.offline {
-        let arrivals = modes[1].view.read;
+        let arrivals = modes[1].view.ledger.read;
         let streamed = streamed(Arc::clone(&control), &request, &case, arrivals, stop);
         modes.push(Box::pin(streamed).await?);
     }
@@ -287,22 +272,11 @@ async fn streamed(
     let (report, batch) = streamed?;
     // Cut short it has other values, and says nothing about the flow.
     if let (true, Stop::Drain(signal) | Stop::Now(signal)) =
-        (report.counts.read < arrivals, *told.borrow())
+        (report.counts.ledger.read < arrivals, *told.borrow())
     {
         return Err(Error::Interrupted { signal });
     }
-    let counts = report.counts;
-    let ledger = Ledger {
-        read: counts.read,
-        consumed: counts.consumed,
-        filtered: counts.filtered,
-        duplicates_skipped: counts.duplicates_skipped,
-        late: counts.late,
-        omitted: counts.omitted,
-        gaps: counts.gaps,
-        conflicts: counts.conflicts,
-    };
-    Ok(Mode::new("stream", batch, ledger))
+    Ok(Mode::new("stream", batch, report.counts.ledger))
 }
 
 fn difference(batch: &Mode, other: &Mode) -> Option<Difference> {

@@ -34,9 +34,9 @@ pub(super) async fn conclude(
         Some(golden) => Some(golden),
         None => control.ready_store().await?.published_for(&setup.flow.hash).await?,
     };
-    let applied = counts.consumed - counts.waiting;
+    let applied = counts.ledger.consumed - counts.waiting;
     let identity = &setup.identity;
-    tracing::info!(run_id = identity.run_id, read = counts.read, state, "ended in order");
+    tracing::info!(run_id = identity.run_id, read = counts.ledger.read, state, "ended in order");
     let report = StreamReport {
         run_id: identity.run_id.clone(),
         topic: identity.topic.clone(),

@@ -11,7 +11,7 @@ use crate::ids::Hash;
 use crate::invalid::Invalid;
 use crate::journal::Head;
 use crate::store::StreamView;
-use crate::stream::{Fate, Quarantined, identity_of};
+use crate::stream::{Fate, Ledger, Quarantined, identity_of};
 
 /// Records of a list, at most.
 const LIST_MAX: usize = 10_000;
@@ -29,14 +29,8 @@ pub struct StreamsReport {
 pub struct TotalView {
     pub streams: u64,
     pub live: u64,
-    pub read: u64,
-    pub consumed: u64,
-    pub filtered: u64,
-    pub duplicates_skipped: u64,
-    pub late: u64,
-    pub omitted: u64,
-    pub gaps: u64,
-    pub conflicts: u64,
+    #[serde(flatten)]
+    pub ledger: Ledger,
     /// Of the sums, and of each stream.
     pub ledger_ok: bool,
     pub waiting: u64,
@@ -52,14 +46,7 @@ impl TotalView {
         Self {
             streams: count(views.len()),
             live: count(views.iter().filter(|view| view.live).count()),
-            read: counts.read,
-            consumed: counts.consumed,
-            filtered: counts.filtered,
-            duplicates_skipped: counts.duplicates_skipped,
-            late: counts.late,
-            omitted: counts.omitted,
-            gaps: counts.gaps,
-            conflicts: counts.conflicts,
+            ledger: counts.ledger,
             ledger_ok: counts.ledger_ok,
             waiting: counts.waiting,
             identities: counts.identities,

@@ -55,14 +55,8 @@ pub(super) struct Part {
 /// The ledger and the position of a stream, in total and by partition. Kept in its row as well.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Counts {
-    pub read: u64,
-    pub consumed: u64,
-    pub filtered: u64,
-    pub duplicates_skipped: u64,
-    pub late: u64,
-    pub omitted: u64,
-    pub gaps: u64,
-    pub conflicts: u64,
+    #[serde(flatten)]
+    pub ledger: Ledger,
     pub ledger_ok: bool,
     pub next_offsets: BTreeMap<i32, i64>,
     /// Nanoseconds since 1970 UTC.
@@ -81,12 +75,8 @@ pub struct Counts {
 pub struct PartitionView {
     pub partition: i32,
     pub next_offset: i64,
-    pub read: u64,
-    pub consumed: u64,
-    pub filtered: u64,
-    pub duplicates_skipped: u64,
-    pub late: u64,
-    pub omitted: u64,
+    #[serde(flatten)]
+    pub ledger: Ledger,
     pub markers: u64,
     pub ledger_ok: bool,
     pub watermark: Option<i64>,
@@ -105,7 +95,6 @@ impl Counts {
         let ledger = engine.ledger();
         let standings = engine.standings();
         let ok = ledger.holds() && standings.iter().all(|standing| standing.ledger.holds());
-        let Ledger { read, consumed, filtered, duplicates_skipped, late, omitted, .. } = ledger;
         let (identities, identity_bytes) = engine.identities();
         let per_partition: Vec<PartitionView> = standings
             .iter()
@@ -120,14 +109,7 @@ impl Counts {
             view.high_water.map(|end| u64::try_from(end - view.next_offset).unwrap_or(0))
         };
         Self {
-            read,
-            consumed,
-            filtered,
-            duplicates_skipped,
-            late,
-            omitted,
-            gaps: ledger.gaps,
-            conflicts: ledger.conflicts,
+            ledger,
             ledger_ok: ok,
             next_offsets: standings.iter().map(|s| (s.partition, s.next_offset)).collect(),
             watermark: engine.watermark(),
@@ -145,14 +127,7 @@ impl Counts {
     pub(super) fn sum(parts: Vec<Self>) -> Self {
         let mut sum = Self { ledger_ok: true, lag: Some(0), ..Self::default() };
         for part in parts {
-            sum.read += part.read;
-            sum.consumed += part.consumed;
-            sum.filtered += part.filtered;
-            sum.duplicates_skipped += part.duplicates_skipped;
-            sum.late += part.late;
-            sum.omitted += part.omitted;
-            sum.gaps += part.gaps;
-            sum.conflicts += part.conflicts;
+            sum.ledger = sum.ledger.plus(&part.ledger);
             sum.ledger_ok &= part.ledger_ok;
             sum.next_offsets.extend(part.next_offsets);
             // A partition that has none holds nothing back: its nodes are its own.
@@ -164,8 +139,7 @@ impl Counts {
             sum.per_partition.extend(part.per_partition);
         }
         sum.per_partition.sort_by_key(|view| view.partition);
-        let ends = sum.consumed + sum.filtered + sum.duplicates_skipped + sum.late + sum.omitted;
-        sum.ledger_ok &= sum.read == ends;
+        sum.ledger_ok &= sum.ledger.holds();
         sum
     }
 }
@@ -175,20 +149,13 @@ fn partition(
     position: Option<&Position>,
     start: Option<&Edge>,
 ) -> PartitionView {
-    let Ledger { read, consumed, filtered, duplicates_skipped, late, omitted, .. } =
-        standing.ledger;
     // Zeros before the first answer: they say nothing.
     let seen = position.map(|position| position.edge).filter(|edge| edge.high_water > 0);
     let edge = seen.or(start.copied());
     PartitionView {
         partition: standing.partition,
         next_offset: standing.next_offset,
-        read,
-        consumed,
-        filtered,
-        duplicates_skipped,
-        late,
-        omitted,
+        ledger: standing.ledger,
         markers: standing.markers,
         ledger_ok: standing.ledger.holds(),
         watermark: standing.watermark,
