@@ -212,6 +212,11 @@ impl From<Error> for Failure {
                     "partition": partition, "needed": needed, "end": end
                 }))
             }
+            Error::SourcePaused { .. } => {
+                let hint =
+                    "make space, or lower --pause-free-disk; it goes on from its last commit";
+                Self::new(75, "SOURCE_PAUSED", said, hint)
+            }
             Error::LedgerBroken { run_id } => {
                 let hint = "this is a defect: keep the topic and the journal, and report it";
                 Self::new(1, "LEDGER_BROKEN", said, hint).with(json!({"run_id": run_id}))

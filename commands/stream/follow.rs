@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use finaz::control::stream::{self, MAX_JUMP, Split, StreamReport, StreamRequest};
+use finaz::control::stream::{self, MAX_JUMP, Pauses, Split, StreamReport, StreamRequest};
 
 use super::RunArgs;
 use crate::context::Context;
@@ -41,6 +41,15 @@ pub(crate) struct FollowArgs {
     /// Omit records further ahead of their partition than this, in event time
     #[arg(long, value_name = "DURATION", default_value = MAX_JUMP)]
     max_jump: String,
+    /// Be SOURCE_PAUSED this many records behind, until half of them are left; 0: never
+    #[arg(long, value_name = "N", default_value_t = Pauses::DEFAULT.lag, allow_negative_numbers = true)]
+    pause_lag: u64,
+    /// Fetch no more with this many MiB in no commit yet, until half of them are left; 0: never
+    #[arg(long, value_name = "MIB", default_value_t = Pauses::DEFAULT.in_flight_mib, allow_negative_numbers = true)]
+    pause_in_flight: u64,
+    /// Read nothing with fewer MiB free for artifacts, until there is space again; 0: never
+    #[arg(long, value_name = "MIB", default_value_t = Pauses::DEFAULT.free_disk_mib, allow_negative_numbers = true)]
+    pause_free_disk: u64,
 }
 
 pub(super) async fn run(cx: &mut Context<'_>, args: FollowArgs) -> Result<Exit, Failure> {
@@ -62,6 +71,11 @@ pub(super) async fn run(cx: &mut Context<'_>, args: FollowArgs) -> Result<Exit, 
         emit: args.emit,
         commit_every: args.commit_every,
         max_jump: args.max_jump,
+        pauses: Pauses {
+            lag: args.pause_lag,
+            in_flight_mib: args.pause_in_flight,
+            free_disk_mib: args.pause_free_disk,
+        },
     };
     let report =
         cx.draining(async |control, stop| stream::stream(control, request, stop).await).await?;

@@ -216,3 +216,9 @@ pub(super) fn names(path: &Path, file: &File) -> bool {
     let (Ok(there), Ok(here)) = (fs::metadata(path), file.metadata()) else { return false };
     there.ino() == here.ino() && there.dev() == here.dev()
 }
+
+/// Bytes free to us on the disk of this folder.
+pub(super) fn free_bytes(folder: &Path) -> Option<u64> {
+    let seen = rustix::fs::statvfs(folder).ok()?;
+    Some(seen.f_bavail.saturating_mul(seen.f_frsize))
+}

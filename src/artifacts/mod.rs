@@ -126,6 +126,12 @@ impl Artifacts {
         &self.root
     }
 
+    /// Bytes that may still be written where the store is; `None` where the system does not say.
+    #[must_use]
+    pub fn free_bytes(&self) -> Option<u64> {
+        disk::free_bytes(&self.root)
+    }
+
     /// Keeps a blob; it lasts when this returns. One that is present and whole is not written again.
     ///
     /// # Errors

@@ -117,6 +117,8 @@ pub struct Follower {
     asked: BTreeSet<i32>,
     /// The lane that is asked first, in turn.
     turn: usize,
+    /// Nothing more is fetched; what came is handed over.
+    withheld: bool,
     patience: Duration,
     /// Since when nothing succeeds, and the last cause.
     trouble: Option<(Instant, Error)>,
@@ -153,6 +155,7 @@ impl Broker {
             flights: JoinSet::new(),
             asked: BTreeSet::new(),
             turn: 0,
+            withheld: false,
             patience: self.patience,
             trouble: None,
         })
@@ -206,6 +209,18 @@ impl Follower {
         self.set_paused(partition, false);
     }
 
+    /// Fetches no more of any partition, or goes on; what has come is handed over in any case.
+    pub fn withhold(&mut self, withheld: bool) {
+        self.withheld = withheld;
+    }
+
+    /// Bytes that came and were not handed over, as they came; those of paused partitions, which are a few mebibytes
+    /// each, left out.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.lanes.iter().filter(|lane| !lane.paused).map(Lane::held).sum()
+    }
+
     fn set_paused(&mut self, partition: i32, paused: bool) {
         for lane in self.lanes.iter_mut().filter(|lane| lane.partition == partition) {
             lane.paused = paused;
@@ -255,6 +270,9 @@ impl Follower {
 
     /// Sends for more, for each partition that has room and nothing on its way; one fetch a broker.
     fn launch(&mut self) {
+        if self.withheld {
+            return;
+        }
         let now = Instant::now();
         let room = FETCH_BYTES.min(self.limits.bytes.max(1));
         let bytes = i32::try_from(room).expect("a megabyte at most");

@@ -45,6 +45,8 @@ pub(super) struct Journal {
     /// What it points at.
     head: Option<(Hash, Head)>,
     merging: Merging,
+    /// No large merges are begun: they need space before they give some.
+    spares: bool,
     clock: Clock,
 }
 
@@ -88,7 +90,8 @@ impl Journal {
             Some((hash, head, loaded)) => (Some((hash, head)), Some(loaded)),
         };
         let merging = Merging::new(Arc::clone(&artifacts));
-        Ok((Self { artifacts, store, lease, identity, from, head, merging, clock }, loaded))
+        let spares = false;
+        Ok((Self { artifacts, store, lease, identity, from, head, merging, spares, clock }, loaded))
     }
 
     /// Keeps what is new, and moves the pointer to it. Accepted events before the event time `drained_before` are applied:
@@ -127,10 +130,15 @@ impl Journal {
         };
         let written = blocking(move || draft.write(delta)).await?;
         self.point_at(written.hash, written.head, status).await?;
-        for merge in written.due {
+        for merge in written.due.into_iter().filter(|_| !self.spares) {
             self.merging.start(merge, drained_before);
         }
         Ok(Committed { seq: self.from.1 })
+    }
+
+    /// Begins no large merges from now on, or does again.
+    pub(super) fn spare(&mut self, spares: bool) {
+        self.spares = spares;
     }
 
     /// Says how it goes without a commit: it stays said, over restarts as well, until the next commit or mark.

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::replay::{Faults, ReplayRequest, Speed};
-use super::stream::{MAX_JUMP, Split, StreamRequest};
+use super::stream::{MAX_JUMP, Pauses, Split, StreamRequest};
 use super::worker::Stop;
 use super::{Control, Error, brokers, inputs, replay, stream};
 use crate::flow::{self, FeatureBatch, Flow};
@@ -260,6 +260,7 @@ async fn streamed(
         emit: None,
         commit_every: 1.0,
         max_jump: MAX_JUMP.to_owned(),
+        pauses: Pauses::DEFAULT,
     };
     let told = stop.clone();
     let streamed = match replayed {

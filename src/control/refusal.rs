@@ -130,6 +130,9 @@ pub enum Error {
     /// A stream stands behind the end of the log: that is not the log it read.
     #[error("partition {partition}: offset {needed} is beyond the end of the log, {end}")]
     OffsetAhead { partition: i32, needed: i64, end: i64 },
+    /// A run of so many records waited in vain until it might read on.
+    #[error("the source is paused: {why}")]
+    SourcePaused { why: String },
     /// Records that were read and have no treatment, or two: a defect of this program.
     #[error("the ledger of {run_id} does not hold: nothing was committed")]
     LedgerBroken { run_id: String },

@@ -65,6 +65,8 @@ pub struct Engine {
     pub(super) delta: Delta,
     /// Something was passed since the last cut that is no record: a marker, or offsets that hold nothing.
     pub(super) passed: bool,
+    /// Bytes of keys and values among the new quarantined records.
+    pub(super) kept_bytes: usize,
     cells: Vec<Cell>,
 }
 
@@ -106,6 +108,7 @@ impl Engine {
             watermark: i64::MIN,
             delta: Delta::default(),
             passed: false,
+            kept_bytes: 0,
             cells: vec![Cell::Absent; plan.flow.fields().len()],
             plan,
         };
@@ -360,6 +363,7 @@ impl Engine {
 
     fn quarantine(&mut self, record: Record<'_>, why: Why<'_>) {
         let Why { treatment, reason, detail, event_id } = why;
+        self.kept_bytes += record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len);
         self.delta.quarantined.push(Quarantined {
             partition: record.partition,
             offset: record.offset,

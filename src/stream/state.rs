@@ -42,6 +42,7 @@ impl Engine {
     pub fn cut(&mut self) -> (Delta, Value, i64) {
         let delta = std::mem::take(&mut self.delta);
         self.passed = false;
+        self.kept_bytes = 0;
         (delta, self.keep(), self.watermark)
     }
 
@@ -49,6 +50,12 @@ impl Engine {
     #[must_use]
     pub fn uncommitted(&self) -> usize {
         self.delta.fates.len() + usize::from(self.passed)
+    }
+
+    /// Bytes of records that were not taken and that no commit has yet.
+    #[must_use]
+    pub fn uncommitted_bytes(&self) -> usize {
+        self.kept_bytes
     }
 
     /// How each partition stands.

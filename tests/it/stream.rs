@@ -41,6 +41,9 @@ fn what_cannot_be_streamed_is_refused_before_any_server_is_asked() {
     for every in ["0", "-1", "nan", "inf", "1e9"] {
         refused(&place, &["--commit-every", every], "COMMIT_EVERY_INVALID");
     }
+    for flag in ["--pause-in-flight", "--pause-free-disk"] {
+        refused(&place, &[flag, "18446744073709551615"], "PAUSE_INVALID");
+    }
     for jump in ["", "0s", "401d", "soon"] {
         refused(&place, &["--max-jump", jump], "MAX_JUMP_INVALID");
     }
@@ -72,6 +75,7 @@ fn arguments_that_are_missing_or_no_numbers_are_usage_errors() {
         &["stream", "--topic", "t", "--group", "g", "--flow", "f", "--once-n", "-1"],
         &["stream", "--topic", "t", "--group", "g", "--flow", "f", "--once-n", "x"],
         &["stream", "--topic", "t", "--group", "g", "--flow", "f", "--commit-every", "x"],
+        &["stream", "--topic", "t", "--group", "g", "--flow", "f", "--pause-lag", "-1"],
         &["stream", "mark", "IDLE_CONFIRMED"],
         &["stream", "mark", "IDLE_CONFIRMED", "--topic", "t", "--partition", "-1"],
         &["stream", "explain"],

@@ -14,12 +14,12 @@ use crate::stage::Stage;
 const SOON: Duration = Duration::from_secs(60);
 
 /// A disk of four megabytes in memory, unmounted with the value.
-struct Disk(PathBuf);
+pub(crate) struct Disk(pub(crate) PathBuf);
 
 impl Disk {
     /// `None`, with a line, where nothing may be mounted.
     #[expect(clippy::print_stdout, reason = "the line that says a test was skipped")]
-    fn new(stage: &Stage) -> Option<Self> {
+    pub(crate) fn new(stage: &Stage) -> Option<Self> {
         let folder = stage.path("disk");
         fs::create_dir(&folder).expect("a folder");
         let mut mount = Command::new("mount");

@@ -33,6 +33,7 @@ mod stream_journal;
 mod stream_kills;
 mod stream_outages;
 mod stream_owners;
+mod stream_pressure;
 mod stream_records;
 mod topics;
 mod warehouse;

@@ -1,5 +1,6 @@
 //! A stream: a topic through the nodes of a flow, under a lease, with a journal that says how far it came.
 
+mod brakes;
 mod conclude;
 mod fleet;
 mod lease;
@@ -45,6 +46,8 @@ const COMMIT_SEC_MIN: f64 = 0.01;
 const COMMIT_SEC_MAX: f64 = 3_600.0;
 /// How far a record may be ahead of its partition in event time, unless something else is asked for.
 pub const MAX_JUMP: &str = "400d";
+/// No disk has more mebibytes: an exbibyte.
+const PAUSE_MIB_MAX: u64 = 1 << 40;
 /// While a service is away nothing is tried for this long, doubled each time.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -79,6 +82,23 @@ pub struct StreamRequest {
     /// Seconds from commit to commit.
     pub commit_every: f64,
     pub max_jump: String,
+    pub pauses: Pauses,
+}
+
+/// From where on a stream holds back; 0 is never.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Pauses {
+    /// Records behind the end of the log.
+    pub lag: u64,
+    /// Mebibytes fetched or kept, and not committed.
+    pub in_flight_mib: u64,
+    /// Mebibytes free where the artifacts are: with fewer, nothing is read.
+    pub free_disk_mib: u64,
+}
+
+impl Pauses {
+    /// Unless something else is asked for.
+    pub const DEFAULT: Self = Self { lag: 10_000_000, in_flight_mib: 256, free_disk_mib: 256 };
 }
 
 /// The request, checked, and what it is about.
@@ -244,6 +264,15 @@ fn check(request: &StreamRequest) -> Result<(Duration, i64), Invalid> {
         let hint = "a second is a good start";
         return Err(Invalid::new("COMMIT_EVERY_INVALID", "--commit-every", message, hint));
     }
+    for (flag, mib) in [
+        ("--pause-in-flight", request.pauses.in_flight_mib),
+        ("--pause-free-disk", request.pauses.free_disk_mib),
+    ] {
+        if mib > PAUSE_MIB_MAX {
+            let message = format!("{mib} MiB are more than {PAUSE_MIB_MAX}");
+            return Err(Invalid::new("PAUSE_INVALID", flag, message, "0 is never"));
+        }
+    }
     let jump = flow::nanoseconds(&request.max_jump).filter(|ns| *ns > 0).ok_or_else(|| {
         let message = format!("{:?} is no duration", request.max_jump);
         Invalid::new("MAX_JUMP_INVALID", "--max-jump", message, flow::DURATION_FORM)
@@ -349,6 +378,7 @@ mod tests {
             emit: None,
             commit_every: 1.0,
             max_jump: MAX_JUMP.to_owned(),
+            pauses: Pauses::DEFAULT,
         }
     }
 

@@ -1,11 +1,11 @@
 //! One stretch of a stream, from what the journal holds to the next end: read, decide, commit.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::brakes::Brakes;
 use super::lease::Held;
 use super::quota::Left;
 use super::report::{Counts, Part};
@@ -22,8 +22,6 @@ use crate::stream::{Anchor, Engine, Kept, Marker, Record};
 pub(in crate::control) const MARKER: &str = "finaz-marker";
 /// Uncommitted records after which a commit is made before its time.
 const UNCOMMITTED_MAX: usize = 200_000;
-/// Events that wait for the watermark: beyond, the partitions that run ahead are paused, until half of them are applied.
-const WAITING_MAX: usize = 2_000_000;
 /// How often we look whether the other sessions of this process have begun.
 const LATER: Duration = Duration::from_millis(20);
 /// How long the reader is waited for before signals and time are looked at again.
@@ -64,8 +62,7 @@ pub(super) struct Session<'a> {
     follower: Follower,
     /// The edges of the log at the start, for partitions of which the reader knows nothing yet.
     edges: Vec<Edge>,
-    /// Partitions that run ahead of the watermark and wait for the others.
-    paused: HashSet<i32>,
+    brakes: Brakes,
     seq: i64,
     committed: bool,
     /// As many records as were asked for were read; what the reader gave beyond them is gone.
@@ -123,7 +120,7 @@ impl<'a> Session<'a> {
             engine,
             follower,
             edges,
-            paused: HashSet::new(),
+            brakes: Brakes::new(setup.request.pauses),
             seq,
             committed: false,
             full: false,
@@ -153,7 +150,7 @@ impl<'a> Session<'a> {
                 tokio::time::sleep(LATER).await;
                 continue;
             }
-            self.govern();
+            self.govern()?;
             let batch = tokio::select! {
                 biased;
                 _changed = stop.changed() => continue,
@@ -174,7 +171,7 @@ impl<'a> Session<'a> {
             }
             let due = self.last_commit.elapsed() >= self.setup.commit_every;
             let new = self.engine.uncommitted();
-            if due && new > 0 || new >= UNCOMMITTED_MAX {
+            if (due || self.brakes.hurries()) && new > 0 || new >= UNCOMMITTED_MAX {
                 self.commit().await?;
             } else if due {
                 self.say().await?;
@@ -234,33 +231,22 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Holds back the partitions that run ahead while too much waits for the others, until half of it is applied.
-    fn govern(&mut self) {
-        let waiting = self.engine.waiting();
-        if waiting >= WAITING_MAX && self.paused.is_empty() {
-            let slowest = self.engine.watermark();
-            for lane in self.engine.standings() {
-                if lane.active && lane.watermark > slowest {
-                    self.follower.pause(lane.partition);
-                    self.paused.insert(lane.partition);
-                }
-            }
-            tracing::warn!(
-                waiting,
-                "PROCESS_PAUSED: partitions that run ahead wait for the watermark"
-            );
-        } else if waiting <= WAITING_MAX / 2 {
-            for partition in self.paused.drain() {
-                self.follower.resume(partition);
-            }
+    /// Holds back what is too much, and lets go of it again.
+    fn govern(&mut self) -> Result<(), Error> {
+        let artifacts = self.control.artifacts()?;
+        self.brakes.look(&self.engine, &mut self.follower, &self.edges, artifacts);
+        let waited = self.brakes.short_for().filter(|_| self.setup.request.once_n.is_some());
+        if waited.is_some_and(|waited| waited >= self.control.settings.service_timeout) {
+            let why = self.brakes.says().map_or_else(String::new, |(_, why)| why);
+            return Err(Error::SourcePaused { why });
         }
+        Ok(())
     }
 
     /// State and reason.
     fn standing(&self) -> (&'static str, Option<String>) {
-        if !self.paused.is_empty() {
-            let waiting = self.engine.waiting();
-            return ("PROCESS_PAUSED", Some(format!("{waiting} events wait for the watermark")));
+        if let Some((state, why)) = self.brakes.says() {
+            return (state, Some(why));
         }
         let positions = self.follower.positions();
         let waits = positions.iter().find(|position| position.waits_for_transaction);
@@ -293,6 +279,7 @@ impl<'a> Session<'a> {
             state.clone_into(&mut status.state);
             status.reason = None;
         }
+        self.journal.spare(self.brakes.stands());
         let (delta, engine, watermark) = self.engine.cut();
         self.seq = self.journal.commit(delta, engine, watermark, status).await?.seq;
         self.committed = true;
