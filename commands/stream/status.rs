@@ -57,6 +57,11 @@ pub(super) async fn run(cx: &mut Context<'_>, args: StatusArgs) -> Result<Exit, 
         for view in report.streams.iter().filter(|view| view.reason.is_some()) {
             page.line(&format!("{}: {}", name(view), or_dash(view.reason.as_ref())));
         }
+        for view in &report.streams {
+            if let Some(expected) = view.expects() {
+                page.line(&format!("{}: {expected}", name(view)));
+            }
+        }
         for view in report.streams.iter().filter(|view| !view.counts.ledger_ok) {
             page.line(&format!("{}: the ledger does not hold", name(view)));
         }

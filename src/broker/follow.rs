@@ -97,6 +97,8 @@ pub struct Position {
     pub partition: i32,
     /// The next offset that will be handed over.
     pub next: i64,
+    /// Where the next fetch begins: what lies before it was handed over, or is held.
+    pub ahead: i64,
     /// As the last answer had it; zeros before the first.
     pub edge: Edge,
     pub paused: bool,
@@ -233,6 +235,7 @@ impl Follower {
         let position = |lane: &Lane| Position {
             partition: lane.partition,
             next: lane.next,
+            ahead: lane.ahead,
             edge: lane.edge,
             paused: lane.paused,
             halted: lane.halted,

@@ -147,6 +147,11 @@ impl Journal {
         marked.map_err(|refusal| fenced(&self.lease, refusal))
     }
 
+    /// The database's time, counted on: microseconds since 1970.
+    pub(super) fn now_us(&self) -> i64 {
+        self.clock.now_us()
+    }
+
     /// The head of the last commit, for [`applied`] and the other readers.
     pub(super) fn head(&self) -> Option<&Head> {
         self.head.as_ref().map(|(_, head)| head)

@@ -111,3 +111,50 @@ fn bytes_in_flight_are_committed_before_their_time_and_a_lag_is_said_while_it_re
     assert_eq!(counts(&report.0), [100, 0, 0, 0, 48], "{report:?}");
     assert!(report.1.contains("lag: 108 records behind, over 100"), "{report:?}");
 }
+
+#[test]
+fn retention_that_moves_on_is_said_before_it_blocks_and_blocks_a_stream_that_stands() {
+    let Some(log) = Log::new(1) else { return };
+    let Some(mut stage) = Stage::for_log(&log) else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "1");
+    let flow = stage.live_flow("f", &["i"]);
+    write(&log, 0..1_000);
+    let report = stage.json(&log.stream(&flow, &["--run-id", "r", "--once-n", "900"]));
+    assert_eq!(report["blocked_in_sec"], Value::Null, "{report}");
+    // It stands at offset 900 and cannot go on.
+    let mut more = vec!["--run-id", "r", "--commit-every", "0.05"];
+    more.extend(["--pause-free-disk", "1000000000000"]);
+    let daemon = stage.start(&log.stream(&flow, &more));
+    let begins_at = |offset: i64| {
+        until("the stream has seen where the log begins", SOON, || {
+            let view = stage.standing("r", 0);
+            (view["per_partition"][0]["earliest"] == offset).then_some(view)
+        })
+    };
+    says(&stage, "SOURCE_PAUSED", "free disk");
+    log.delete_before(0, 10);
+    let once = begins_at(10);
+    assert_eq!(once["blocked_in_sec"], Value::Null, "one move has no speed: {once}");
+    log.delete_before(0, 20);
+    let view = says(&stage, "SOURCE_PAUSED", "partition 0 is blocked in");
+    let first = view["blocked_in_sec"].as_f64().expect("seconds");
+    assert!(first > 0.0 && view["per_partition"][0]["retention_per_sec"].as_f64() > Some(0.0));
+    let table = stage.finaz_with(&[("FINAZ_JSON", "0")], &["stream", "status"]).exits(0);
+    assert!(table.out.contains(": blocked in "), "{table:?}");
+    // Nobody runs it: it is still known, and comes nearer.
+    drop(daemon);
+    let left = until("nobody has it", SOON, || {
+        let view = stage.standing("r", 0);
+        (view["live"] == false).then(|| view["blocked_in_sec"].as_f64().expect("seconds"))
+    });
+    until("it comes nearer", SOON, || {
+        (stage.standing("r", 0)["blocked_in_sec"].as_f64() < Some(left)).then_some(())
+    });
+    let daemon = stage.start(&log.stream(&flow, &more));
+    begins_at(20);
+    log.delete_before(0, 950);
+    let refused = daemon.wait(SOON).refuses(1, "RECOVERY_BLOCKED");
+    assert_eq!((&refused["needed"], &refused["earliest"]), (&json!(900), &json!(950)));
+    let view = stage.standing("r", 1);
+    assert_eq!((&view["state"], &view["read"]), (&json!("RECOVERY_BLOCKED"), &json!(900)));
+}

@@ -102,6 +102,11 @@ impl Brakes {
         self.pressure.disk
     }
 
+    /// Of some partitions nothing is fetched: the follower hears nothing of their logs.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.pressure.disk || self.pressure.in_flight || !self.ahead.is_empty()
+    }
+
     /// There is too little space, for so long.
     pub(super) fn short_for(&self) -> Option<Duration> {
         self.short_since.map(|since| since.elapsed())

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::outlook::{about, later};
 use super::report::Counts;
 use crate::artifacts::Artifacts;
 use crate::control::{Control, Error, journal};
@@ -37,6 +38,8 @@ pub struct TotalView {
     pub identities: u64,
     /// Of those that know theirs; absent when none does.
     pub lag: Option<u64>,
+    /// Of the one that is blocked first.
+    pub blocked_in_sec: Option<f64>,
 }
 
 impl TotalView {
@@ -50,6 +53,7 @@ impl TotalView {
             ledger_ok: counts.ledger_ok,
             waiting: counts.waiting,
             identities: counts.identities,
+            blocked_in_sec: counts.blocked_in_sec,
             lag: views.iter().filter_map(|view| view.counts.lag).reduce(|a, b| a + b),
         }
     }
@@ -85,6 +89,13 @@ impl StandingView {
     fn of(view: StreamView) -> Self {
         let row = view.row;
         let report = row.status.report.as_deref();
+        // A row without a report has read nothing yet.
+        let mut counts = report
+            .and_then(|text| serde_json::from_str::<Counts>(text).ok())
+            .unwrap_or_else(|| Counts { ledger_ok: report.is_none(), ..Counts::default() });
+        if let Some(as_of) = counts.as_of {
+            later(&mut counts, seconds(view.read_at_us.saturating_sub(as_of)), view.live);
+        }
         Self {
             run_id: row.identity.run_id,
             partitions: row.identity.partitions,
@@ -100,11 +111,22 @@ impl StandingView {
             owner: view.owner.filter(|_| view.live).map(|owner| owner.to_string()),
             live: view.live,
             head: row.head,
-            // A row without a report has read nothing yet.
-            counts: report
-                .and_then(|text| serde_json::from_str(text).ok())
-                .unwrap_or_else(|| Counts { ledger_ok: report.is_none(), ..Counts::default() }),
+            counts,
         }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn seconds(us: i64) -> f64 {
+    us as f64 / 1e6
+}
+
+impl StandingView {
+    /// When retention will have blocked it, in words; of one that is blocked its reason says more.
+    #[must_use]
+    pub fn expects(&self) -> Option<String> {
+        let seconds = self.counts.blocked_in_sec.filter(|_| self.state != "RECOVERY_BLOCKED")?;
+        Some(format!("blocked in {}: retention moves on faster than it reads", about(seconds)))
     }
 }
 

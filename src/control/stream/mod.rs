@@ -6,6 +6,7 @@ mod fleet;
 mod lease;
 mod look;
 mod moves;
+mod outlook;
 mod quota;
 mod report;
 mod session;

@@ -68,6 +68,10 @@ pub struct Counts {
     pub identity_bytes: u64,
     /// Records that the broker has and the stream has not read, as far as it knows.
     pub lag: Option<u64>,
+    /// Seconds until retention will have deleted what was not read, at the pace of the last hour; absent: not expected.
+    pub blocked_in_sec: Option<f64>,
+    /// When this was so, in microseconds since 1970 UTC, by the database.
+    pub as_of: Option<i64>,
     pub per_partition: Vec<PartitionView>,
 }
 
@@ -87,6 +91,9 @@ pub struct PartitionView {
     pub earliest: Option<i64>,
     pub high_water: Option<i64>,
     pub waits_for_transaction: bool,
+    /// Offsets a second that retention deletes; absent until it was seen twice.
+    pub retention_per_sec: Option<f64>,
+    pub blocked_in_sec: Option<f64>,
 }
 
 impl Counts {
@@ -117,6 +124,8 @@ impl Counts {
             identities: identities as u64,
             identity_bytes: identity_bytes as u64,
             lag: per_partition.iter().map(behind).sum(),
+            blocked_in_sec: None,
+            as_of: None,
             per_partition,
         }
     }
@@ -136,6 +145,9 @@ impl Counts {
             sum.identities += part.identities;
             sum.identity_bytes += part.identity_bytes;
             sum.lag = sum.lag.zip(part.lag).map(|(a, b)| a + b);
+            sum.blocked_in_sec =
+                sum.blocked_in_sec.into_iter().chain(part.blocked_in_sec).reduce(f64::min);
+            sum.as_of = sum.as_of.into_iter().chain(part.as_of).min();
             sum.per_partition.extend(part.per_partition);
         }
         sum.per_partition.sort_by_key(|view| view.partition);
@@ -151,7 +163,9 @@ fn partition(
 ) -> PartitionView {
     // Zeros before the first answer: they say nothing.
     let seen = position.map(|position| position.edge).filter(|edge| edge.high_water > 0);
-    let edge = seen.or(start.copied());
+    // While nothing is fetched, the edges that were asked for are the younger ones: both only rise.
+    let edge = [seen, start.copied()].into_iter().flatten();
+    let edge = edge.max_by_key(|edge| (edge.earliest, edge.high_water));
     PartitionView {
         partition: standing.partition,
         next_offset: standing.next_offset,
@@ -165,6 +179,8 @@ fn partition(
         earliest: edge.map(|edge| edge.earliest),
         high_water: edge.map(|edge| edge.high_water),
         waits_for_transaction: position.is_some_and(|position| position.waits_for_transaction),
+        retention_per_sec: None,
+        blocked_in_sec: None,
     }
 }
 

@@ -7,10 +7,11 @@ use tokio::sync::watch;
 
 use super::brakes::Brakes;
 use super::lease::Held;
+use super::outlook::Outlook;
 use super::quota::Left;
 use super::report::{Counts, Part};
 use super::{GIVEN_UP, Setup, find, plan};
-use crate::broker::{Broker, Edge, Event, FollowLimits, Follower};
+use crate::broker::{Broker, Edge, Event, FollowLimits, Follower, Position};
 use crate::control::journal::{self, Journal, Loaded};
 use crate::control::worker::Stop;
 use crate::control::{Control, Error};
@@ -24,6 +25,8 @@ pub(in crate::control) const MARKER: &str = "finaz-marker";
 const UNCOMMITTED_MAX: usize = 200_000;
 /// How often we look whether the other sessions of this process have begun.
 const LATER: Duration = Duration::from_millis(20);
+/// How long the broker is waited for when it is asked where the log begins: signals wait as well.
+const EDGES: Duration = Duration::from_secs(1);
 /// How long the reader is waited for before signals and time are looked at again.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -60,9 +63,11 @@ pub(super) struct Session<'a> {
     journal: Journal,
     engine: Engine,
     follower: Follower,
-    /// The edges of the log at the start, for partitions of which the reader knows nothing yet.
+    /// The edges of the log at the start, for partitions of which the reader knows nothing yet; asked for anew while
+    /// nothing is fetched.
     edges: Vec<Edge>,
     brakes: Brakes,
+    outlook: Outlook,
     seq: i64,
     committed: bool,
     /// As many records as were asked for were read; what the reader gave beyond them is gone.
@@ -121,6 +126,7 @@ impl<'a> Session<'a> {
             follower,
             edges,
             brakes: Brakes::new(setup.request.pauses),
+            outlook: Outlook::new(),
             seq,
             committed: false,
             full: false,
@@ -151,6 +157,7 @@ impl<'a> Session<'a> {
                 continue;
             }
             self.govern()?;
+            self.watch().await?;
             let batch = tokio::select! {
                 biased;
                 _changed = stop.changed() => continue,
@@ -243,8 +250,44 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Looks how the log moves against what was read of it. While nothing is fetched, nothing else would tell.
+    async fn watch(&mut self) -> Result<(), Error> {
+        if !self.outlook.is_due() {
+            return Ok(());
+        }
+        if self.brakes.is_deaf() && self.outlook.asks() {
+            let partitions: Vec<i32> = self.edges.iter().map(|edge| edge.partition).collect();
+            let asked = self.broker.edges(&self.setup.topic, &partitions);
+            match tokio::time::timeout(EDGES, asked).await {
+                Ok(Ok(edges)) => self.edges = edges,
+                Ok(Err(error)) if error.is_away() => {}
+                Ok(Err(error)) => return Err(error.into()),
+                Err(_late) => {}
+            }
+        }
+        let positions = self.follower.positions();
+        let counts = Counts::of(&self.engine, &positions, &self.edges);
+        for view in &counts.per_partition {
+            let held = |position: &&Position| position.partition == view.partition;
+            let ahead = positions.iter().find(held).map_or(view.next_offset, |at| at.ahead);
+            if let Some(earliest) = view.earliest.filter(|first| *first > ahead) {
+                let (partition, needed) = (view.partition, view.next_offset);
+                return Err(Error::RecoveryBlocked { partition, needed, earliest });
+            }
+        }
+        self.outlook.see(&counts);
+        self.outlook.warn();
+        Ok(())
+    }
+
     /// State and reason.
     fn standing(&self) -> (&'static str, Option<String>) {
+        let (state, why) = self.stance();
+        let reasons: Vec<String> = why.into_iter().chain(self.outlook.says()).collect();
+        (state, (!reasons.is_empty()).then(|| reasons.join("; ")))
+    }
+
+    fn stance(&self) -> (&'static str, Option<String>) {
         if let Some((state, why)) = self.brakes.says() {
             return (state, Some(why));
         }
@@ -256,10 +299,16 @@ impl<'a> Session<'a> {
         ("FLOWING", reason)
     }
 
+    fn counts(&self) -> Counts {
+        let mut counts = Counts::of(&self.engine, &self.follower.positions(), &self.edges);
+        self.outlook.tell(&mut counts);
+        counts
+    }
+
     fn status(&self) -> StreamStatus {
         let (state, reason) = self.standing();
-        let positions = self.follower.positions();
-        let counts = Counts::of(&self.engine, &positions, &self.edges);
+        let mut counts = self.counts();
+        counts.as_of = Some(self.journal.now_us());
         let report = serde_json::to_string(&counts).ok();
         StreamStatus { state: state.to_owned(), reason, report }
     }
@@ -336,7 +385,7 @@ impl<'a> Session<'a> {
     /// Commits, and gives what came of it.
     pub(super) async fn finish(mut self, end: End) -> Result<Part, Error> {
         self.commit_as(Some(end.word())).await?;
-        let counts = Counts::of(&self.engine, &self.follower.positions(), &self.edges);
+        let counts = self.counts();
         let batch = match end {
             End::GivenUp => unite(&self.setup.flow, self.setup.flow.hash, Vec::new()),
             End::Source | End::Count | End::Stopped => self.result()?,
