@@ -199,6 +199,12 @@ impl From<Error> for Failure {
                 }))
             }
             Error::Journal(error) => error.into(),
+            // Bad input, where it was given by hand.
+            Error::JournalFile(error) => {
+                let mut failure = Self::from(error);
+                failure.exit = 2;
+                failure
+            }
             Error::RecoveryBlocked { partition, needed, earliest } => {
                 let hint =
                     "nothing is jumped over: begin a new run (--run-id), or restore the records";
@@ -284,7 +290,10 @@ impl From<StoreError> for Failure {
                 Self::new(75, "PG_AWAY", said, "start the server, or correct FINAZ_PG_URL")
             }
             StoreError::Denied { .. } => {
-                Self::new(1, "PG_DENIED", said, "correct the user, password or database")
+                Self::new(2, "PG_DENIED", said, "correct the user, password or database")
+            }
+            StoreError::Forbidden { .. } => {
+                Self::new(1, "PG_FORBIDDEN", said, "let the database's administrator grant it")
             }
             StoreError::Busy => {
                 Self::new(75, "PG_BUSY", said, "try again; end the other session if it hangs")
@@ -421,8 +430,9 @@ impl From<WarehouseError> for Failure {
             WarehouseError::Away { .. } => {
                 (75, "start the server, or correct FINAZ_CLICKHOUSE_URL")
             }
-            WarehouseError::Refused { .. } => (1, "correct the user, the password or the grants"),
-            WarehouseError::Untrusted { .. } => (1, "give its authority by --tls-ca FILE"),
+            WarehouseError::Refused { .. } => (2, "correct the user or the password"),
+            WarehouseError::Forbidden { .. } => (1, "let the database's administrator grant it"),
+            WarehouseError::Untrusted { .. } => (2, "give its authority by --tls-ca FILE"),
             WarehouseError::TooOld { .. } => (1, "use a newer ClickHouse"),
             WarehouseError::Schema { found, expected, .. } if found < expected => {
                 (1, "run `finaz db migrate`")

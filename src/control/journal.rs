@@ -254,7 +254,8 @@ fn in_the_way(lease: &StreamLease, mine: &StreamIdentity, other: StreamView) -> 
     }
 }
 
-fn fenced(lease: &StreamLease, refusal: StreamRefusal) -> Error {
+/// The lease was lost, and to whom.
+pub(super) fn fenced(lease: &StreamLease, refusal: StreamRefusal) -> Error {
     Error::StreamFenced {
         name: lease.name.clone(),
         yours: lease.owner.clone(),

@@ -55,6 +55,12 @@ impl NewFile {
         Error::NotWritten { place: self.target.display().to_string(), source }
     }
 
+    /// Makes what was written last, so that little is left to do in the end.
+    pub(super) fn settle(&mut self) -> Result<(), Error> {
+        let done = self.to.flush().and_then(|()| self.to.get_ref().sync_all());
+        done.map_err(|source| self.failed(source))
+    }
+
     /// Moves it to its place, in place of what was there; it lasts when this returns.
     pub(super) fn finish(mut self) -> Result<(), Error> {
         let done = self.place();

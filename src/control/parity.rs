@@ -5,22 +5,25 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tokio::sync::watch;
-use uuid::Uuid;
 
 use super::replay::{Faults, ReplayRequest, Speed};
-use super::stream::{MAX_JUMP, Pauses, Split, StreamRequest};
+use super::stream::{Held, MAX_JUMP, Pauses, Split, StreamRequest};
 use super::worker::Stop;
 use super::{Control, Error, brokers, inputs, replay, stream};
+use crate::broker::Broker;
 use crate::flow::{self, FeatureBatch, Flow};
-use crate::ids::Hash;
+use crate::ids::{Hash, Owner};
 use crate::invalid::Invalid;
 use crate::replay::{Arrivals, Schedule, partition};
+use crate::store::Store;
 use crate::stream::{Applied, Engine, Ledger, Plan, Record};
 
 /// As the topics of replays are made.
 const PARTITIONS: u32 = replay::PARTITIONS;
 /// Events of the in-process log between two drains of what was applied.
 const STEP: u64 = 8_192;
+/// What the leases of comparisons begin with: one a flow, snapshot and schedule.
+const LEASES: &str = "parity/";
 
 /// What to compare.
 #[derive(Clone, Debug)]
@@ -220,7 +223,31 @@ fn plan(flow: &Arc<Flow>) -> Result<Plan, Error> {
     })
 }
 
-/// Through a topic of its own, which is removed again.
+/// The topic of a comparison, from the owner of its lease.
+fn topic_of(owner: &Owner) -> String {
+    let token = owner.token();
+    format!("finaz-parity.{}", token.rsplit('/').next().unwrap_or(token))
+}
+
+/// Removes the topics and streams of comparisons that were killed: their leases have run out.
+async fn sweep(store: &Store, broker: &Broker) -> Result<(), Error> {
+    let topics = broker.topic_names().await?;
+    for dead in store.leases(LEASES, false, i64::MAX).await?.iter().filter(|lease| !lease.live) {
+        let topic = topic_of(&dead.owner);
+        if topics.contains(&topic) {
+            tracing::info!(topic, "left by a comparison that was killed");
+            broker.delete_topic(&topic).await?;
+            store.forget_stream(&stream_of(dead.name.trim_start_matches(LEASES))).await?;
+        }
+    }
+    Ok(())
+}
+
+fn stream_of(case: &str) -> String {
+    format!("stream/parity_{case}")
+}
+
+/// Through a topic of its own, which is removed again; by the next comparison, if this one is killed.
 async fn streamed(
     control: Arc<Control>,
     request: &ParityRequest,
@@ -228,9 +255,43 @@ async fn streamed(
     arrivals: u64,
     stop: watch::Receiver<Stop>,
 ) -> Result<Mode, Error> {
+    let options = brokers::options(&control)?;
+    options.check()?;
+    let broker = brokers::connect(&options).await?;
+    sweep(control.ready_store().await?, &broker).await?;
     let parts = [case.flow.hash, case.snapshot, case.schedule.hash].map(|hash| hash.hex());
-    let run_id = format!("parity_{}", &Hash::of(parts.concat().as_bytes()).hex()[..32]);
-    let topic = format!("finaz-parity.{}", Uuid::new_v4().simple());
+    let name = Hash::of(parts.concat().as_bytes()).hex()[..32].to_owned();
+    let hearts = control.second_store()?;
+    let mut held = Held::acquire(&control, &hearts, &format!("{LEASES}{name}")).await?;
+    let topic = topic_of(&held.lease.owner);
+    let way = Way { name: &name, topic: &topic, arrivals };
+    let streamed = Box::pin(through(Arc::clone(&control), request, case, way, stop)).await;
+    let swept = async {
+        broker.delete_topic(&topic).await?;
+        Ok::<_, Error>(control.ready_store().await?.forget_stream(&stream_of(&name)).await?)
+    };
+    let swept = swept.await;
+    held.release().await;
+    let mode = streamed?;
+    swept?;
+    Ok(mode)
+}
+
+/// Of a comparison, and its topic; so many records will be in it.
+struct Way<'a> {
+    name: &'a str,
+    topic: &'a str,
+    arrivals: u64,
+}
+
+/// Publishes the arrivals to the topic, and streams it.
+async fn through(
+    control: Arc<Control>,
+    request: &ParityRequest,
+    case: &Case,
+    way: Way<'_>,
+    stop: watch::Receiver<Stop>,
+) -> Result<Mode, Error> {
     let published = ReplayRequest {
         snapshot: Some(case.snapshot.to_string()),
         faults: Faults::Named(request.faults.clone()),
@@ -238,25 +299,23 @@ async fn streamed(
         out: None,
         faults_out: None,
         dry_run: false,
-        topic: Some(topic.clone()),
+        topic: Some(way.topic.to_owned()),
         create_topic: true,
         speed: Speed::Max,
         metrics_file: None,
     };
-    let store = control.ready_store().await?;
-    let name = format!("stream/{run_id}");
     // What a comparison that was cut off has left.
-    store.forget_stream(&name).await?;
+    control.ready_store().await?.forget_stream(&stream_of(way.name)).await?;
     let given = Arc::clone(&control);
     let replayed = tokio::task::spawn_blocking(move || replay::replay(&given, &published, &|_| ()));
     let replayed = replayed.await.map_err(|panic| Error::Panicked { what: panic.to_string() })?;
     let streaming = StreamRequest {
-        topic: topic.clone(),
+        topic: way.topic.to_owned(),
         group: "parity".to_owned(),
         flow: request.flow.clone(),
-        run_id: Some(run_id),
+        run_id: Some(format!("parity_{}", way.name)),
         split: Split::Whole,
-        once_n: Some(arrivals),
+        once_n: Some(way.arrivals),
         emit: None,
         commit_every: 1.0,
         max_jump: MAX_JUMP.to_owned(),
@@ -267,13 +326,10 @@ async fn streamed(
         Ok(_) => Box::pin(stream::run(&control, streaming, stop)).await,
         Err(error) => Err(error),
     };
-    let options = brokers::options(&control)?;
-    brokers::connect(&options).await?.delete_topic(&topic).await?;
-    store.forget_stream(&name).await?;
     let (report, batch) = streamed?;
     // Cut short it has other values, and says nothing about the flow.
     if let (true, Stop::Drain(signal) | Stop::Now(signal)) =
-        (report.counts.ledger.read < arrivals, *told.borrow())
+        (report.counts.ledger.read < way.arrivals, *told.borrow())
     {
         return Err(Error::Interrupted { signal });
     }

@@ -124,6 +124,9 @@ pub enum Error {
     JournalMoved { name: String, fence: i64, found: Option<(i64, i64)> },
     #[error(transparent)]
     Journal(#[from] journal::Error),
+    /// A file that was to be taken in as a journal.
+    #[error(transparent)]
+    JournalFile(journal::Error),
     /// Retention took records that a stream has not read: there is no way on that would not lose them.
     #[error("partition {partition}: offset {needed} is needed, and the log begins at {earliest}")]
     RecoveryBlocked { partition: i32, needed: i64, earliest: i64 },

@@ -62,6 +62,9 @@ pub enum Error {
     /// The server does not let us in: a wrong password, no such database or user.
     #[error("PostgreSQL at {place} refuses us: {why}")]
     Denied { place: String, why: String },
+    /// It lets us in, and not do what we need.
+    #[error("PostgreSQL at {place} grants too little: {why}")]
+    Forbidden { place: String, why: String },
     /// A row is locked by somebody else for longer than we wait.
     #[error("a row is locked by another session")]
     Busy,
@@ -109,10 +112,12 @@ impl Error {
             SqlState::INVALID_PASSWORD,
             SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
             SqlState::INVALID_CATALOG_NAME,
-            SqlState::INSUFFICIENT_PRIVILEGE,
         ];
         if denied.contains(code) {
             return Self::Denied { place, why };
+        }
+        if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+            return Self::Forbidden { place, why };
         }
         // Our prepared statement is not there, or another's is: the session is not ours alone.
         if [SqlState::DUPLICATE_PSTATEMENT, SqlState::INVALID_SQL_STATEMENT_NAME].contains(code) {
@@ -135,6 +140,7 @@ impl Error {
             | Self::Busy
             | Self::LeaseBusy { .. } => true,
             Self::Denied { .. }
+            | Self::Forbidden { .. }
             | Self::Schema { .. }
             | Self::Unsafe { .. }
             | Self::PublicationConflict { .. }

@@ -18,7 +18,7 @@ const TRY_TIME_MAX: Duration = Duration::from_secs(20);
 const LOCK_LEASE: &str = "SELECT 1 FROM finaz.leases WHERE name = $1 FOR UPDATE";
 
 /// The lease of `$1` if it is the asker's (`$2` owner, `$3` epoch, `$4` fence) and its time is not over; and the note of
-/// a refusal where it is not. Runs behind LOCK_LEASE in the same transaction.
+/// a refusal where it is not. Runs behind LOCK_LEASE in the same transaction. `{effect}` is [`JOURNAL`] or [`EMIT`].
 const UNDER_LEASE: &str = "
     WITH v AS MATERIALIZED (
         SELECT name FROM finaz.leases
@@ -26,7 +26,7 @@ const UNDER_LEASE: &str = "
           AND NOT closed AND expires_at > clock_timestamp()
     ), r AS (
         INSERT INTO finaz.refused_effects (effect, run_id, lease, owner, fence, current_owner, current_fence)
-        SELECT 'journal', $5::text, $1, $2, $4, l.owner, l.fence
+        SELECT '{effect}', $5::text, $1, $2, $4, l.owner, l.fence
         FROM (VALUES (1)) AS one LEFT JOIN finaz.leases AS l ON l.name = $1
         WHERE NOT EXISTS (SELECT FROM v)
     ),";
@@ -77,6 +77,21 @@ const MOVE: &str = "
     )
     SELECT EXISTS (SELECT FROM v), l.owner, l.fence, EXISTS (SELECT FROM u)
     FROM (VALUES (1)) AS one LEFT JOIN finaz.leases AS l ON l.name = $1";
+
+/// Behind UNDER_LEASE: asks, and changes nothing.
+const ASK: &str = "
+    u AS (SELECT)
+    SELECT EXISTS (SELECT FROM v), l.owner, l.fence
+    FROM (VALUES (1)) AS one LEFT JOIN finaz.leases AS l ON l.name = $1";
+
+/// What a refused effect is on record as: a commit or another word about a stream, or the file of its values.
+const JOURNAL: &str = "journal";
+const EMIT: &str = "emit";
+
+/// A statement that runs under a lease.
+fn under_lease(effect: &str, then: &str) -> String {
+    UNDER_LEASE.replace("{effect}", effect) + then
+}
 
 /// Behind UNDER_LEASE: says how it goes, and moves nothing.
 const MARK: &str = "
@@ -214,7 +229,7 @@ impl Store {
         let source = [cluster, topic_id, &identity.flow.to_string(), group];
         let source = source.map(String::as_str).join("/");
         let owner = lease.owner.token();
-        let statement = format!("{UNDER_LEASE}{OPEN}");
+        let statement = under_lease(JOURNAL, OPEN);
         self.on_row(&lease.name, async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await.map_err(|error| self.error(&error))?;
@@ -293,7 +308,7 @@ impl Store {
         run_id: &str,
         next: &StreamMove,
     ) -> Result<StreamVerdict, Error> {
-        let statement = format!("{UNDER_LEASE}{MOVE}");
+        let statement = under_lease(JOURNAL, MOVE);
         let head: &[u8] = next.head.as_bytes();
         let blobs: Vec<&[u8]> = next.blobs.iter().map(|hash| &hash.as_bytes()[..]).collect();
         let row = self
@@ -327,7 +342,7 @@ impl Store {
         run_id: &str,
         status: &StreamStatus,
     ) -> Result<Result<(), StreamRefusal>, Error> {
-        let statement = format!("{UNDER_LEASE}{MARK}");
+        let statement = under_lease(JOURNAL, MARK);
         let row = self
             .under_lease(
                 lease,
@@ -336,6 +351,46 @@ impl Store {
             )
             .await?;
         Ok(judged(&row))
+    }
+
+    /// Puts the values of a stream in their place, by `emit`, while the rows of all these leases are locked and the leases
+    /// are the asker's: no successor begins meanwhile. A refusal names the lease; it is on record, and nothing was done.
+    ///
+    /// # Errors
+    /// Also when the session was lost behind the effect: an owner that was stopped in the middle of it knows so.
+    pub async fn emit_under<T>(
+        &self,
+        leases: &[StreamLease],
+        run_id: &str,
+        emit: impl FnOnce() -> T,
+    ) -> Result<Result<T, (StreamLease, StreamRefusal)>, Error> {
+        let statement = under_lease(EMIT, ASK);
+        let name = leases.first().map_or("", |lease| lease.name.as_str());
+        self.on_row(name, async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await.map_err(|error| self.error(&error))?;
+            let mut refused = None;
+            for lease in leases {
+                let lock = transaction.execute(LOCK_LEASE, &[&lease.name]).await;
+                lock.map_err(|error| self.error(&error))?;
+                let owner = lease.owner.token();
+                let all: [&(dyn ToSql + Sync); 5] =
+                    [&lease.name, &owner, &lease.epoch, &lease.fence, &run_id];
+                let row = transaction.query_one(&statement, &all).await;
+                let row = row.map_err(|error| self.error(&error))?;
+                if let Err(refusal) = judged(&row) {
+                    refused = Some((lease.clone(), refusal));
+                    break;
+                }
+            }
+            let done = match refused {
+                None => Ok(emit()),
+                Some(refused) => Err(refused),
+            };
+            transaction.commit().await.map_err(|error| self.commit_error(&error))?;
+            Ok(done)
+        })
+        .await
     }
 
     /// Locks the lease, runs the statement, commits: one round trip. `more` begins with the run id, `$5`.

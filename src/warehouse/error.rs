@@ -11,9 +11,12 @@ pub enum Error {
     /// The server cannot be reached, hangs, dies or is overloaded. The same call may succeed later.
     #[error("ClickHouse at {place} is away: {message}")]
     Away { place: String, message: String },
-    /// User, password or a grant: trying again does not help.
+    /// User or password: trying again does not help.
     #[error("ClickHouse at {place} refused the user: {message}")]
     Refused { place: String, message: String },
+    /// The user may not do what we need.
+    #[error("ClickHouse at {place} grants too little: {message}")]
+    Forbidden { place: String, message: String },
     /// The server's certificate does not hold, or it speaks no TLS.
     #[error("the TLS of ClickHouse at {place} is not to be trusted: {message}")]
     Untrusted { place: String, message: String },
@@ -46,6 +49,7 @@ impl Error {
         match self {
             Self::Away { .. } => "WAREHOUSE_AWAY",
             Self::Refused { .. } => "WAREHOUSE_REFUSED",
+            Self::Forbidden { .. } => "WAREHOUSE_FORBIDDEN",
             Self::Untrusted { .. } => "WAREHOUSE_UNTRUSTED",
             Self::TooOld { .. } => "WAREHOUSE_TOO_OLD",
             Self::Schema { .. } => "WAREHOUSE_SCHEMA",
@@ -68,9 +72,13 @@ const REFUSED: &[u32] = &[
     193, // WRONG_PASSWORD
     194, // REQUIRED_PASSWORD
     195, // IP_ADDRESS_NOT_ALLOWED
+    516, // AUTHENTICATION_FAILED
+];
+
+/// Numbers that speak of what the user may do.
+const FORBIDDEN: &[u32] = &[
     291, // DATABASE_ACCESS_DENIED
     497, // ACCESS_DENIED
-    516, // AUTHENTICATION_FAILED
 ];
 
 /// Numbers that speak of the server's state, not of the statement: they pass.
@@ -128,6 +136,7 @@ pub(super) fn classify(
 fn answered(place: String, message: String) -> Error {
     match code_in(&message) {
         Some(code) if REFUSED.contains(&code) => Error::Refused { place, message },
+        Some(code) if FORBIDDEN.contains(&code) => Error::Forbidden { place, message },
         Some(code) if PASSING.contains(&code) => Error::Away { place, message },
         Some(code) => Error::Query { place, code, message },
         // Not ClickHouse's way to answer: a proxy whose server is gone, or another program.
@@ -219,6 +228,8 @@ mod tests {
     fn a_wrong_password_is_refused_and_not_shown() {
         let error = said("Code: 516. DB::Exception: hunter2: Authentication failed");
         assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        let grant = said("Code: 497. DB::Exception: Not enough privileges");
+        assert!(matches!(grant, Error::Forbidden { .. }), "{grant:?}");
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
     }
 

@@ -78,6 +78,8 @@ fn arguments_that_are_missing_or_no_numbers_are_usage_errors() {
         &["stream", "--topic", "t", "--group", "g", "--flow", "f", "--pause-lag", "-1"],
         &["stream", "mark", "IDLE_CONFIRMED"],
         &["stream", "mark", "IDLE_CONFIRMED", "--topic", "t", "--partition", "-1"],
+        &["stream", "--topic", "t", "--group", "g", "--flow", "f", "--auto", "--partitions", "0"],
+        &["stream", "--topic", "t", "--group", "g", "--flow", "f", "--auto", "--once-n", "1"],
         &["stream", "explain"],
         &["stream", "quarantine"],
         &["stream", "quarantine", "show"],
@@ -94,7 +96,7 @@ fn a_file_that_is_no_journal_is_refused_before_any_server_is_asked() {
     let place = Place::new();
     for content in ["", "{}", "[]", "null", r#"{"kind":"StreamJournal"}"#, "\u{feff}{}", "{}{}"] {
         let file = place.file("journal.json", content);
-        let run = place.finaz_with(&AWAY, &["stream", "import", &file]).exits(1);
+        let run = place.finaz_with(&AWAY, &["stream", "import", &file]).exits(2);
         assert_eq!(run.refusal(), "JOURNAL_DAMAGED", "{content}");
     }
     assert_eq!(left_in_store(&place), Vec::<String>::new());

@@ -214,3 +214,29 @@ fn a_comparison_that_cannot_be_made_leaves_nothing() {
         .collect();
     assert!(blobs.iter().all(|path| !path.to_string_lossy().contains("parity")), "{blobs:?}");
 }
+
+#[test]
+fn the_topic_of_a_comparison_that_was_killed_goes_with_the_next_one() {
+    let Some(mut stage) = stage() else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "1");
+    let (flow, _) = long(&stage);
+    let faults = stage.file("faults.json", r#"{"kind":"FaultSchedule","faults":[]}"#);
+    let args = ["parity", "--flow", &flow, "--snapshot", "long", "--faults", &faults];
+    let mut process = stage.start(&args);
+    until("the stream is opened", PATIENCE, || {
+        (stage.count("SELECT count(*) FROM finaz.streams") > 0).then_some(())
+    });
+    process.kill();
+    let owner = stage.value("SELECT owner FROM finaz.leases WHERE name LIKE 'parity/%'");
+    let topic = format!("finaz-parity.{}", owner.rsplit('/').next().expect("a part"));
+    // It may have been as far as its last step.
+    let left = topics(&stage).contains(&topic);
+    // Another comparison: its own would find the topic as well.
+    let fixture = stage.fixture();
+    until("the lease has run out", PATIENCE, || {
+        stage.json(&["parity", "--flow", &fixture, "--faults", FAULTS]);
+        (!topics(&stage).contains(&topic)).then_some(())
+    });
+    assert!(left, "killed too late: nothing was shown");
+    nothing_left(&stage);
+}

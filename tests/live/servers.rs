@@ -197,7 +197,7 @@ fn a_server_that_lets_us_not_in_ends_a_worker_at_once_and_no_password_is_shown()
             let run = stage.start_with(&[("FINAZ_PG_URL", url.as_str())], args).wait(SOON);
             assert!(!run.out.contains("hunter2") && !run.err.contains("hunter2"), "{run:?}");
             assert!(!run.out.contains(&real) && !run.err.contains(&real), "{args:?} show it");
-            run.refuses(1, "PG_DENIED");
+            run.refuses(2, "PG_DENIED");
         }
     }
 }

@@ -145,3 +145,38 @@ fn an_owner_stopped_past_its_lease_is_refused_and_its_successor_s_journal_stays(
     let whole = stage.json(&log.stream(&flow, &["--run-id", "whole", "--once-n", "80"]));
     assert_eq!(lasting(&heir), lasting(&whole));
 }
+
+#[test]
+fn an_owner_overtaken_behind_its_last_commit_puts_no_values_in_the_place_of_its_successor_s() {
+    let Some(log) = Log::new(4) else { return };
+    let Some(stage) = Stage::for_log(&log) else { return };
+    let flow = stage.live_flow("f", &["even", "odd"]);
+    write(&log, 0..40);
+    // With its last commit its lease is somebody else's: nothing is left to do but to emit.
+    stage.sql(
+        "CREATE FUNCTION finaz.overtake() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             UPDATE finaz.leases SET owner = 'heir/1', fence = fence + 1 WHERE name = NEW.name;
+             RETURN NEW;
+         END $$;
+         CREATE TRIGGER overtake AFTER UPDATE ON finaz.streams FOR EACH ROW
+             WHEN (NEW.state = 'STOPPED') EXECUTE FUNCTION finaz.overtake()",
+    );
+    for (run, more) in [("whole", &[][..]), ("split", &["--partitions", "0,1,2,3"])] {
+        let emit = stage.file("values.jsonl", "the successor's");
+        let args = ["--run-id", run, "--once-n", "40", "--emit", &emit];
+        let run = stage.finaz(&log.stream(&flow, &[&args[..], more].concat()));
+        let refused = run.refuses(1, "STREAM_FENCE_OBSOLETO");
+        assert_eq!(refused["current_owner"], "heir/1", "{refused}");
+        let left = std::fs::read_to_string(&emit).expect("the file");
+        assert_eq!(left, "the successor's", "it was overwritten");
+        stage.sql("UPDATE finaz.leases SET expires_at = clock_timestamp()");
+    }
+    let listed = stage.json(&["refused", "list"])["refused"].take();
+    let listed = listed.as_array().expect("a list").clone();
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    assert!(listed.iter().all(|entry| entry["effect"] == "emit"), "{listed:?}");
+    let beside = std::fs::read_dir(stage.path("")).expect("the folder");
+    let names = beside.map(|entry| entry.expect("an entry").file_name());
+    let left: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".tmp")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -3,18 +3,23 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use super::lease::Held;
 use super::report::{Counts, Part, StreamReport, values, verdict};
 use super::{Setup, homes};
 use crate::canonical::{write_f64, write_i64, write_text};
+use crate::control::journal::fenced;
 use crate::control::new_file::NewFile;
 use crate::control::{Control, Error};
 use crate::flow::{FeatureBatch, unite};
+use crate::store::StreamLease;
 
-/// Says what came of it all; the parts are of one run, and have no instrument in common.
+/// Says what came of it all; the parts are of one run, and have no instrument in common. `held` are the leases under which
+/// their values may be emitted.
 pub(super) async fn conclude(
     control: &Control,
     setup: &Setup,
     parts: Vec<Part>,
+    held: &[Held],
 ) -> Result<(StreamReport, FeatureBatch), Error> {
     let state = parts.iter().map(|part| part.end).max().map_or("DRAINED", |end| end.word());
     let fence = parts.iter().map(|part| part.fence).max().unwrap_or(0);
@@ -25,7 +30,8 @@ pub(super) async fn conclude(
     let counts = Counts::sum(counts);
     let batch = unite(&setup.flow, setup.flow.hash, batches);
     if let Some(path) = &setup.request.emit {
-        emit(path, &batch)?;
+        let leases: Vec<StreamLease> = held.iter().map(|held| held.lease.clone()).collect();
+        emit(control, &setup.identity.run_id, &leases, written(path, &batch)?).await?;
     }
     // The golden is of all that the flow reads: it says nothing of a part of the partitions.
     let is_whole = homes(setup).iter().all(|home| counts.next_offsets.contains_key(home));
@@ -57,8 +63,22 @@ pub(super) async fn conclude(
     Ok((report, batch))
 }
 
-/// Writes the values, a line an event and instrument: `{event_time, instrument, values: {node: value}}`.
-fn emit(path: &Path, batch: &FeatureBatch) -> Result<(), Error> {
+/// Puts the file in its place, under the leases: an owner that was overtaken does not overwrite what its successor wrote.
+async fn emit(
+    control: &Control,
+    run_id: &str,
+    leases: &[StreamLease],
+    file: NewFile,
+) -> Result<(), Error> {
+    let store = control.ready_store().await?;
+    match store.emit_under(leases, run_id, || file.finish()).await? {
+        Ok(done) => done,
+        Err((lease, refusal)) => Err(fenced(&lease, refusal)),
+    }
+}
+
+/// Writes the values beside their place, a line an event and instrument: `{event_time, instrument, values: {node: value}}`.
+fn written(path: &Path, batch: &FeatureBatch) -> Result<NewFile, Error> {
     let mut file = NewFile::at(path)?;
     let mut line = Vec::new();
     for times in &batch.times {
@@ -91,5 +111,6 @@ fn emit(path: &Path, batch: &FeatureBatch) -> Result<(), Error> {
             }
         }
     }
-    file.finish()
+    file.settle()?;
+    Ok(file)
 }

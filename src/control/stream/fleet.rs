@@ -13,9 +13,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::watch;
 
 use super::lease::Held;
-use super::report::Part;
 use super::session::End;
-use super::{GIVEN_UP, Setup, member};
+use super::{Ended, GIVEN_UP, Setup, member};
 use crate::broker::Broker;
 use crate::control::worker::Stop;
 use crate::control::{Control, Error, journal};
@@ -28,8 +27,8 @@ const PACE_AWAY: Duration = Duration::from_secs(2);
 
 /// What a fleet waits for.
 enum Happened {
-    /// The session of a partition, its lease given back.
-    Ended(i32, Result<Part, Error>),
+    /// The session of a partition, its lease given back or with what it came to.
+    Ended(i32, Result<Ended, Error>),
     /// A look around, with the seat that it was made from.
     Looked(Option<Seat>, Result<Around, Error>),
 }
@@ -57,7 +56,7 @@ struct Fleet<'a> {
     work: FuturesUnordered<LocalBoxFuture<'a, Happened>>,
     /// Of the sessions under way, how each is told to stop.
     members: BTreeMap<i32, watch::Sender<Stop>>,
-    parts: BTreeMap<i32, Part>,
+    parts: BTreeMap<i32, Ended>,
     failed: Option<Error>,
     /// Everybody was told to stop.
     leaving: watch::Sender<bool>,
@@ -70,7 +69,7 @@ pub(super) async fn fixed(
     broker: &Broker,
     partitions: &BTreeSet<i32>,
     mut stop: watch::Receiver<Stop>,
-) -> Result<Vec<Part>, Error> {
+) -> Result<Vec<Ended>, Error> {
     let mut all = Vec::with_capacity(partitions.len());
     if let Err(error) = gather(control, setup, partitions, &mut all).await {
         for (_, held) in &mut all {
@@ -96,7 +95,7 @@ pub(super) async fn fixed(
             },
         }
     }
-    fleet.result()
+    fleet.result().await
 }
 
 /// Takes all the leases, and finds nothing in the way of any: whoever is refused has begun nothing.
@@ -122,7 +121,7 @@ pub(super) async fn auto(
     setup: &Setup,
     broker: &Broker,
     mut stop: watch::Receiver<Stop>,
-) -> Result<Vec<Part>, Error> {
+) -> Result<Vec<Ended>, Error> {
     let mut fleet = Fleet::new(control, setup, broker);
     let mut seat = None;
     fleet.look(None, Duration::ZERO);
@@ -149,7 +148,7 @@ pub(super) async fn auto(
             left.held.release().await;
         }
     }
-    fleet.result()
+    fleet.result().await
 }
 
 /// Whether anybody could still say something: a signal is the last word.
@@ -240,11 +239,11 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    fn ended(&mut self, partition: i32, ended: Result<Part, Error>) {
+    fn ended(&mut self, partition: i32, ended: Result<Ended, Error>) {
         self.members.remove(&partition);
         match ended {
-            Ok(part) if part.end == End::GivenUp => {}
-            Ok(part) => drop(self.parts.insert(partition, part)),
+            Ok((part, _)) if part.end == End::GivenUp => {}
+            Ok(ended) => drop(self.parts.insert(partition, ended)),
             // It could not commit: whoever takes it goes on from the last commit.
             Err(Error::Interrupted { signal: GIVEN_UP }) => {}
             Err(error) => self.fail(error),
@@ -274,11 +273,14 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    fn result(self) -> Result<Vec<Part>, Error> {
-        match self.failed {
-            Some(error) => Err(error),
-            None => Ok(self.parts.into_values().collect()),
+    async fn result(self) -> Result<Vec<Ended>, Error> {
+        let Some(error) = self.failed else { return Ok(self.parts.into_values().collect()) };
+        for (_, held) in self.parts.into_values() {
+            if let Some(mut held) = held {
+                held.release().await;
+            }
         }
+        Err(error)
     }
 }
 

@@ -11,8 +11,8 @@ use crate::store::{Store, StreamLease};
 
 /// A lease that is renewed until this is dropped.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) lease: StreamLease,
+pub(in crate::control) struct Held {
+    pub(in crate::control) lease: StreamLease,
     store: Store,
     /// Turns true when a renewal was refused.
     lost: watch::Receiver<bool>,
@@ -28,7 +28,7 @@ impl Drop for Held {
 impl Held {
     /// Takes the lease of this name; its fence is noted outside of the database before anything is done under it.
     /// `store`: sessions that work with all others busy leaves free, so that the lease is renewed.
-    pub(super) async fn acquire(
+    pub(in crate::control) async fn acquire(
         control: &Control,
         store: &Store,
         name: &str,
@@ -63,7 +63,7 @@ impl Held {
         *self.lost.borrow()
     }
 
-    pub(super) async fn release(&mut self) {
+    pub(in crate::control) async fn release(&mut self) {
         self.heart.abort();
         let released = self.store.release(&self.lease.name, &self.lease.owner).await;
         match released {

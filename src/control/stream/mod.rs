@@ -35,10 +35,10 @@ use crate::replay::partition;
 use crate::store::Store;
 use crate::stream::Plan;
 use conclude::conclude;
-use lease::Held;
+pub(super) use lease::Held;
 use quota::Quota;
 use report::Part;
-use session::Session;
+use session::{End, Session};
 
 /// Bytes of a run id or a group.
 const NAME_BYTES_MAX: usize = 200;
@@ -153,7 +153,7 @@ pub(super) async fn run(
     let since = Instant::now();
     let setup =
         Setup { request, commit_every, max_jump_ns, flow, topic, identity, hearts, quota, since };
-    let parts = match (&setup.request.split, &chosen) {
+    let ended = match (&setup.request.split, &chosen) {
         (Split::Auto, _) => fleet::auto(control, &setup, &broker, stop).await?,
         (_, Some(chosen)) => fleet::fixed(control, &setup, &broker, chosen, stop).await?,
         (_, None) => {
@@ -161,8 +161,17 @@ pub(super) async fn run(
             vec![member(control, &setup, &broker, held, stop).await?]
         }
     };
-    conclude(control, &setup, parts).await
+    let (parts, held): (Vec<Part>, Vec<Option<Held>>) = ended.into_iter().unzip();
+    let mut held: Vec<Held> = held.into_iter().flatten().collect();
+    let concluded = conclude(control, &setup, parts, &held).await;
+    for held in &mut held {
+        held.release().await;
+    }
+    concluded
 }
+
+/// What a session came to, and its lease where that is still needed.
+type Ended = (Part, Option<Held>);
 
 /// The partitions that are asked for by number.
 fn chosen(split: &Split, topic: &Topic) -> Result<Option<BTreeSet<i32>>, Invalid> {
@@ -188,17 +197,24 @@ fn chosen(split: &Split, topic: &Topic) -> Result<Option<BTreeSet<i32>>, Invalid
 }
 
 /// The sessions under one lease, which every orderly end gives back, a refusal included; one that is not ours any more
-/// stays as it is.
+/// stays as it is. Where values are to be emitted under it, it is kept until they are.
 async fn member(
     control: &Control,
     setup: &Setup,
     broker: &Broker,
     mut held: Held,
     mut stop: watch::Receiver<Stop>,
-) -> Result<Part, Error> {
+) -> Result<Ended, Error> {
     let ended = Box::pin(sessions(control, setup, broker, &held, &mut stop)).await;
-    held.release().await;
-    ended
+    match ended {
+        Ok(part) if setup.request.emit.is_some() && part.end != End::GivenUp => {
+            Ok((part, Some(held)))
+        }
+        ended => {
+            held.release().await;
+            ended.map(|part| (part, None))
+        }
+    }
 }
 
 /// One session after the other, as long as what ends them is a service that is away.
