@@ -114,8 +114,11 @@ impl Disk {
     /// Gives a file its final name, in place of what has it. The caller syncs the folder.
     pub(super) fn rename(&self, mut tmp: Tmp, target: &Path) -> Result<(), Error> {
         self.usable()?;
-        let renamed =
-            |tmp: &Tmp| step(Op::Rename, target).and_then(|()| fs::rename(&tmp.path, target));
+        let renamed = |tmp: &Tmp| {
+            #[cfg(test)]
+            faults::renamed(&tmp.path);
+            step(Op::Rename, target).and_then(|()| fs::rename(&tmp.path, target))
+        };
         let mut done = renamed(&tmp);
         if done.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
             // Somebody removed the folder since the store was opened.

@@ -1,6 +1,7 @@
 //! What a test does to the calls of one thread: note them, fail one, or stop everything at one.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,8 @@ use super::Op;
 #[derive(Default)]
 struct Plan {
     calls: Vec<(Op, PathBuf)>,
+    /// Where the file of a rename was before, by the number of the call.
+    from: HashMap<usize, PathBuf>,
     fail_at: Option<usize>,
     errno: i32,
     crash: bool,
@@ -25,6 +28,44 @@ pub(super) fn step(op: Op, path: &Path) -> io::Result<()> {
         let hit = plan.fail_at.is_some_and(|fail| at == fail || (plan.crash && at > fail));
         if hit { Err(io::Error::from_raw_os_error(plan.errno)) } else { Ok(()) }
     })
+}
+
+/// The call that comes next is the rename of this file.
+pub(super) fn renamed(from: &Path) {
+    PLAN.with_borrow_mut(|plan| drop(plan.from.insert(plan.calls.len(), from.to_owned())));
+}
+
+/// A call, for who wants to make it again.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    /// The name of its [`Op`].
+    pub(crate) what: &'static str,
+    pub(crate) path: PathBuf,
+    /// Of a rename: where the file was before.
+    pub(crate) from: Option<PathBuf>,
+}
+
+/// Runs `work` and gives back the calls it made, each with all that it takes to make it again.
+pub(crate) fn traced<T>(work: impl FnOnce() -> T) -> (T, Vec<Call>) {
+    PLAN.set(Plan::default());
+    let result = work();
+    let mut plan = PLAN.take();
+    let call = |(at, (op, path))| Call { what: word(op), path, from: plan.from.remove(&at) };
+    (result, plan.calls.into_iter().enumerate().map(call).collect())
+}
+
+fn word(op: Op) -> &'static str {
+    match op {
+        Op::Create => "Create",
+        Op::Write => "Write",
+        Op::SyncFile => "SyncFile",
+        Op::SyncAll => "SyncAll",
+        Op::Rename => "Rename",
+        Op::Link => "Link",
+        Op::SyncFolder => "SyncFolder",
+        Op::Unlink => "Unlink",
+        Op::Folder => "Folder",
+    }
 }
 
 /// Runs `work` and gives back the calls it made.

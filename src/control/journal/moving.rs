@@ -55,7 +55,8 @@ pub(in crate::control) struct Document {
 impl Document {
     /// Reads what [`export`] wrote; `place` is the file.
     pub(in crate::control) fn read(bytes: &[u8], place: &str) -> Result<Self, Error> {
-        let (name, head, segments) = journal::imported(bytes, place)?;
+        let read = journal::imported(bytes, place);
+        let (name, head, segments) = read.map_err(Error::JournalFile)?;
         Ok(Self { name, head, segments })
     }
 }

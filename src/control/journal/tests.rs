@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+mod crash;
+
 use super::*;
 use crate::artifacts::faults;
 use crate::ids::Owner;
@@ -57,16 +59,36 @@ fn delta(n: u8) -> Delta {
 }
 
 struct Disk {
-    folder: tempfile::TempDir,
+    folder: Arc<tempfile::TempDir>,
     artifacts: Arc<Artifacts>,
     head: Option<(Hash, Head)>,
 }
 
 impl Disk {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Arc::new(tempfile::tempdir().unwrap());
         let artifacts = Arc::new(Artifacts::open(folder.path()).unwrap());
         Self { folder, artifacts, head: None }
+    }
+
+    /// In memory where that can be had: nobody takes its power away.
+    fn in_memory() -> Self {
+        let folder = tempfile::TempDir::new_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let folder = Arc::new(folder.unwrap());
+        let artifacts = Arc::new(Artifacts::open(folder.path()).unwrap());
+        Self { folder, artifacts, head: None }
+    }
+
+    /// As another process finds it.
+    fn again(&self) -> Self {
+        let artifacts = Arc::new(Artifacts::open(self.folder.path()).unwrap());
+        Self { folder: Arc::clone(&self.folder), artifacts, head: self.head.clone() }
+    }
+
+    /// What the row keeps from `cas gc`.
+    fn needs(&self) -> HashSet<Hash> {
+        let (hash, head) = self.head.as_ref().unwrap();
+        head.needs().into_iter().chain([*hash]).collect()
     }
 
     /// A commit as [`Journal::commit`] makes it, without the pointer.
@@ -262,7 +284,7 @@ fn an_export_holds_all_of_a_journal_and_nothing_that_was_changed_is_taken_in() {
         assert!(text.contains(from), "{from} is not in {text}");
         let changed = text.replacen(from, to, 1);
         let seen = Document::read(changed.as_bytes(), "file").map(|_| ());
-        assert!(matches!(seen, Err(Error::Journal(_))), "{to}: {seen:?}");
+        assert!(matches!(seen, Err(Error::JournalFile(_))), "{to}: {seen:?}");
     }
     for len in [0, 1, text.len() / 2, text.len() - 1] {
         assert!(Document::read(&text.as_bytes()[..len], "file").is_err(), "cut at {len}");

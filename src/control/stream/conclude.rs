@@ -19,7 +19,7 @@ pub(super) async fn conclude(
     control: &Control,
     setup: &Setup,
     parts: Vec<Part>,
-    held: &[Held],
+    held: &[Box<Held>],
 ) -> Result<(StreamReport, FeatureBatch), Error> {
     let state = parts.iter().map(|part| part.end).max().map_or("DRAINED", |end| end.word());
     let fence = parts.iter().map(|part| part.fence).max().unwrap_or(0);

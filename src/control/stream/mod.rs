@@ -161,8 +161,8 @@ pub(super) async fn run(
             vec![member(control, &setup, &broker, held, stop).await?]
         }
     };
-    let (parts, held): (Vec<Part>, Vec<Option<Held>>) = ended.into_iter().unzip();
-    let mut held: Vec<Held> = held.into_iter().flatten().collect();
+    let (parts, held): (Vec<Part>, Vec<Option<Box<Held>>>) = ended.into_iter().unzip();
+    let mut held: Vec<Box<Held>> = held.into_iter().flatten().collect();
     let concluded = conclude(control, &setup, parts, &held).await;
     for held in &mut held {
         held.release().await;
@@ -171,7 +171,7 @@ pub(super) async fn run(
 }
 
 /// What a session came to, and its lease where that is still needed.
-type Ended = (Part, Option<Held>);
+type Ended = (Part, Option<Box<Held>>);
 
 /// The partitions that are asked for by number.
 fn chosen(split: &Split, topic: &Topic) -> Result<Option<BTreeSet<i32>>, Invalid> {
@@ -208,7 +208,7 @@ async fn member(
     let ended = Box::pin(sessions(control, setup, broker, &held, &mut stop)).await;
     match ended {
         Ok(part) if setup.request.emit.is_some() && part.end != End::GivenUp => {
-            Ok((part, Some(held)))
+            Ok((part, Some(Box::new(held))))
         }
         ended => {
             held.release().await;

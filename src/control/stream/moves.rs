@@ -124,10 +124,7 @@ pub async fn import(control: &Control, path: &Path) -> Result<ImportReport, Erro
         return Err(Invalid::new("JOURNAL_TOO_LARGE", place, message, hint).into());
     }
     let bytes = fs::read(path).map_err(failed)?;
-    let document = journal::Document::read(&bytes, &place).map_err(|error| match error {
-        Error::Journal(error) => Error::JournalFile(error),
-        error => error,
-    })?;
+    let document = journal::Document::read(&bytes, &place)?;
     let run_id = document.head.identity.run_id.clone();
     super::check_name("run_id", "RUN_ID_INVALID", &run_id)?;
     let store = control.ready_store().await?;
