@@ -90,7 +90,7 @@ impl Control {
         let requests: Vec<Request> =
             (0..self.runs).map(|n| request(&format!("{prefix}/{n}"), flow, snapshot)).collect();
         for set in requests.chunks(SET) {
-            store.admit(set).await.expect("admitted");
+            store.admit(set, false).await.expect("admitted");
         }
     }
 

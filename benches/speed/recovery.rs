@@ -73,8 +73,7 @@ async fn once(stage: &Stage, events: usize, round: usize, killed: bool) -> f64 {
         })
         .collect();
     let mut started = Instant::now();
-    store.admit(&set).await.expect("admitted");
-    store.ring().await.expect("rung");
+    store.admit(&set, true).await.expect("admitted");
     if killed {
         let held = "SELECT count(*) FROM finaz.api_runs WHERE state = 'RUNNING'";
         until("runs in flight", Duration::from_millis(1), async || {

@@ -97,7 +97,7 @@ impl Stage {
                 .zip(snapshots)
                 .map(|(serial, snapshot)| request(&format!("run/{serial}"), flow, snapshot))
                 .collect();
-            store.admit(&requests).await.expect("admitted");
+            store.admit(&requests, false).await.expect("admitted");
         }
     }
 }

@@ -85,26 +85,14 @@ pub(super) async fn admit_one(
     request: &Request,
     wake: bool,
 ) -> Result<crate::store::Admitted, Error> {
-    let mut verdicts = store.admit(std::slice::from_ref(request)).await?;
+    let mut verdicts = store.admit(std::slice::from_ref(request), wake).await?;
     match verdicts.pop().expect("a verdict for each request") {
-        Verdict::Admitted(admitted) => {
-            if admitted.created && wake {
-                ring(store).await;
-            }
-            Ok(admitted)
-        }
+        Verdict::Admitted(admitted) => Ok(admitted),
         Verdict::Conflict { held } => Err(Error::IdempotencyConflict {
             key: request.key.clone(),
             body_hash: request.body_hash,
             other_hash: held,
         }),
-    }
-}
-
-/// A lost wake-up costs one poll of the worker; the admission is durable already.
-async fn ring(store: &Store) {
-    if let Err(error) = store.ring().await {
-        tracing::debug!(%error, "nobody was woken");
     }
 }
 
@@ -130,9 +118,6 @@ pub async fn admit_set(
     let store = control.ready_store().await?;
     let mut done = AdmittedSet::default();
     let ended = admit_sets(control, store, (source, place), defaults, (&mut done, progress)).await;
-    if done.created > 0 {
-        ring(store).await;
-    }
     match ended {
         Ok(()) => Ok(done),
         Err(Error::Invalid(invalid)) if done.created + done.existing > 0 => {
@@ -187,7 +172,7 @@ async fn admit_lines(
     done: &mut AdmittedSet,
 ) -> Result<(), Error> {
     let requests: Vec<Request> = set.iter().map(|(_, request)| request.clone()).collect();
-    let verdicts = store.admit(&requests).await?;
+    let verdicts = store.admit(&requests, true).await?;
     for ((line, request), verdict) in set.iter().zip(verdicts) {
         match verdict {
             Verdict::Admitted(admitted) if admitted.created => done.created += 1,

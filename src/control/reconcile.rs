@@ -12,6 +12,8 @@ use crate::warehouse::{Series, StagedRef, StagedRun, StagedSeries, Warehouse};
 
 /// Publications, and staged refs, looked at in one page.
 const PAGE: i64 = 500;
+/// Rows read from the warehouse at once, if no single result has more.
+const ROWS_READ_MAX: i64 = 200_000;
 /// Mismatches and orphans listed; beyond that the numbers say enough.
 const LISTED_MAX: usize = 1_000;
 
@@ -83,11 +85,11 @@ pub async fn reconcile(
         let page = rooms.store.publications_after(after, PAGE).await?;
         let Some(last) = page.last() else { break };
         after = last.run_no;
-        for publication in &page {
-            check(&rooms, publication, request.dry_run, &mut report).await?;
-            report.checked += 1;
+        for some in portions(&page) {
+            check(&rooms, some, request.dry_run, &mut report).await?;
+            report.checked += u64::try_from(some.len()).unwrap_or(u64::MAX);
+            progress(report.checked);
         }
-        progress(report.checked);
     }
     Ok(report)
 }
@@ -134,13 +136,75 @@ async fn orphans(
     }
 }
 
-/// One publication against its blob and its rows. Rows that are all missing are staged again from the blob.
+/// Publications whose rows are read at once: as many as fit into memory, at least one.
+fn portions(page: &[PublishedRef]) -> impl Iterator<Item = &[PublishedRef]> {
+    let mut rest = page;
+    std::iter::from_fn(move || {
+        let mut rows = 0;
+        let fits = |publication: &&PublishedRef| {
+            rows += publication.rows;
+            rows <= ROWS_READ_MAX
+        };
+        let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
+        let (some, later) = rest.split_at(count);
+        rest = later;
+        (!some.is_empty()).then_some(some)
+    })
+}
+
+/// Publications against their blobs and their rows. Rows that are all missing are staged again from the blob.
 async fn check(
     rooms: &Rooms,
-    publication: &PublishedRef,
+    some: &[PublishedRef],
     dry_run: bool,
     report: &mut ReconcileReport,
 ) -> Result<(), Error> {
+    let mut read = match &rooms.warehouse {
+        Some(warehouse) => warehouse.read_runs(&refs(some)).await?.into_iter(),
+        None => Vec::new().into_iter(),
+    };
+    let mut missing = Vec::new();
+    for publication in some {
+        let staged = read.next();
+        let Some(batch) = blob(rooms, publication, report)? else { continue };
+        let (run_id, staged) = match staged {
+            None => continue,
+            Some(Ok(staged)) => (publication.run_id.clone(), staged),
+            Some(Err(gap)) => {
+                note(report, publication.run_id.clone(), "warehouse", gap.to_string());
+                continue;
+            }
+        };
+        if staged.is_empty() && batch.rows() > 0 {
+            report.repaired += 1;
+            missing.push((publication, batch));
+        } else if let Some(what) = difference(&batch, &staged) {
+            note(report, run_id, "warehouse", what);
+        }
+    }
+    if let (Some(warehouse), false) = (&rooms.warehouse, dry_run) {
+        let runs: Vec<_> =
+            missing.iter().map(|(publication, batch)| again(publication, batch)).collect();
+        warehouse.stage(&runs).await?;
+    }
+    Ok(())
+}
+
+fn refs(some: &[PublishedRef]) -> Vec<crate::warehouse::Ref<'_>> {
+    some.iter().map(|one| (one.run_no, one.run_id.as_str(), one.epoch, one.fence)).collect()
+}
+
+fn again<'a>(publication: &'a PublishedRef, batch: &'a FeatureBatch) -> StagedRun<'a> {
+    let PublishedRef { run_no, ref run_id, epoch, fence, .. } = *publication;
+    StagedRun { run_no, run_id, epoch, fence, series: series(batch) }
+}
+
+/// The result in the artifact store; what is wrong with it is noted, and `None` if there is none to compare with.
+fn blob(
+    rooms: &Rooms,
+    publication: &PublishedRef,
+    report: &mut ReconcileReport,
+) -> Result<Option<FeatureBatch>, Error> {
     let run_id = || publication.run_id.clone();
     let bytes = match rooms.artifacts.get(&publication.blob) {
         Ok(bytes) => bytes,
@@ -150,7 +214,7 @@ async fn check(
             | artifacts::Error::PackCorrupt { .. }),
         ) => {
             note(report, run_id(), "artifacts", error.to_string());
-            return Ok(());
+            return Ok(None);
         }
         Err(error) => return Err(error.into()),
     };
@@ -158,7 +222,7 @@ async fn check(
         Ok(batch) => batch,
         Err(invalid) => {
             note(report, run_id(), "artifacts", invalid.to_string());
-            return Ok(());
+            return Ok(None);
         }
     };
     if batch.values_hash != publication.values_hash {
@@ -168,29 +232,7 @@ async fn check(
         );
         note(report, run_id(), "artifacts", what);
     }
-    let Some(warehouse) = &rooms.warehouse else { return Ok(()) };
-    let PublishedRef { run_no, epoch, fence, .. } = *publication;
-    let staged = match warehouse.read_run(run_no, &publication.run_id, epoch, fence).await {
-        Ok(staged) => staged,
-        Err(gap @ crate::warehouse::Error::Gap { .. }) => {
-            note(report, run_id(), "warehouse", gap.to_string());
-            return Ok(());
-        }
-        Err(error) => return Err(error.into()),
-    };
-    if staged.is_empty() && batch.rows() > 0 {
-        report.repaired += 1;
-        if !dry_run {
-            let series = series(&batch);
-            let run = StagedRun { run_no, run_id: &publication.run_id, epoch, fence, series };
-            warehouse.stage(&[run]).await?;
-        }
-        return Ok(());
-    }
-    if let Some(what) = difference(&batch, &staged) {
-        note(report, run_id(), "warehouse", what);
-    }
-    Ok(())
+    Ok(Some(batch))
 }
 
 /// The series of a result, each with the times of its instrument, as the warehouse takes them.

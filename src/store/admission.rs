@@ -1,7 +1,9 @@
 //! Claim or reject by idempotency key, in sets.
 
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use super::listen::RING;
 use super::{Error, Store};
 use crate::ids::Hash;
 use crate::rules::admission::Request;
@@ -53,33 +55,36 @@ pub struct Admitted {
 }
 
 impl Store {
-    /// Admits a set in one transaction; a verdict for each request, in their order.
+    /// Admits a set in one transaction; a verdict for each request, in their order. With `wake` idle workers
+    /// hear of it as soon as it is committed.
     ///
     /// A lost reply to COMMIT is settled by reading back: our own row carries this call's id, so it is
     /// neither admitted twice nor reported as somebody else's.
-    pub async fn admit(&self, requests: &[Request]) -> Result<Vec<Verdict>, Error> {
+    pub async fn admit(&self, requests: &[Request], wake: bool) -> Result<Vec<Verdict>, Error> {
         let call = Uuid::new_v4();
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.bounded(self.insert_admissions(call, requests)).await {
-                Ok(()) => {}
-                // Whatever happened to the first try, a second insert of the same rows changes nothing.
-                Err(error) if error.is_away() && tries < TRIES_MAX => continue,
-                Err(error) => return Err(error),
-            }
-            match self.bounded(self.read_admissions(call, requests)).await {
+            match self.bounded(self.admit_once(call, requests, wake)).await {
                 Ok(Some(verdicts)) => return Ok(verdicts),
                 // Another session's insert of the same key was rolled back in between.
                 Ok(None) if tries < TRIES_MAX => {}
                 Ok(None) => return Err(Error::Busy),
+                // Whatever happened to the first try, a second insert of the same rows changes nothing.
                 Err(error) if error.is_away() && tries < TRIES_MAX => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    async fn insert_admissions(&self, call: Uuid, requests: &[Request]) -> Result<(), Error> {
+    /// Inserts, rings and reads back in one round trip of three transactions: a worker is at the run before the
+    /// caller has its answer. `None` when a key of the set is not there at all.
+    async fn admit_once(
+        &self,
+        call: Uuid,
+        requests: &[Request],
+        wake: bool,
+    ) -> Result<Option<Vec<Verdict>>, Error> {
         // Sorted, so that two sets that share keys do not wait for each other crosswise.
         // A set may name a key twice; the first body wins, as it would one by one.
         let mut order: Vec<usize> = (0..requests.len()).collect();
@@ -92,61 +97,53 @@ impl Store {
             order.iter().map(|&index| get(&requests[index])).collect()
         };
         let client = self.client().await?;
-        let statement = client.prepare_cached(ADMIT).await.map_err(|error| self.error(&error))?;
-        client
-            .execute(
-                &statement,
-                &[
-                    &call,
-                    &bytes(|request| &request.scope),
-                    &bytes(|request| &request.body_hash),
-                    &texts(|request| &request.run_id),
-                    &texts(|request| &request.principal),
-                    &texts(|request| &request.operation),
-                    &texts(|request| &request.key),
-                    &bytes(|request| &request.flow),
-                    &bytes(|request| &request.snapshot),
-                ],
-            )
-            .await
-            .map_err(|error| self.commit_error(&error))?;
-        Ok(())
-    }
-
-    /// `None` when a key of the set is not there at all.
-    async fn read_admissions(
-        &self,
-        call: Uuid,
-        requests: &[Request],
-    ) -> Result<Option<Vec<Verdict>>, Error> {
-        let client = self.client().await?;
-        let statement = client.prepare_cached(READ).await.map_err(|error| self.error(&error))?;
-        let scopes: Vec<&[u8]> =
-            requests.iter().map(|request| request.scope.as_bytes().as_slice()).collect();
-        let rows = client
-            .query(&statement, &[&call, &scopes])
-            .await
-            .map_err(|error| self.error(&error))?;
-        let held: std::collections::HashMap<&[u8], &tokio_postgres::Row> =
-            rows.iter().map(|row| (row.get::<_, &[u8]>(0), row)).collect();
-        let mut seen = std::collections::HashSet::new();
-        let mut verdicts = Vec::with_capacity(requests.len());
-        for request in requests {
-            let Some(row) = held.get(request.scope.as_bytes().as_slice()) else {
-                return Ok(None);
-            };
-            if row.get::<_, &[u8]>(2) == request.body_hash.as_bytes() {
-                verdicts.push(Verdict::Admitted(Admitted {
-                    run_no: row.get(3),
-                    run_id: row.get(4),
-                    created: row.get::<_, bool>(1) && seen.insert(request.scope),
-                    state: row.get(5),
-                }));
-            } else {
-                let held = Hash::from_digest(row.get(2)).expect("the column is checked");
-                verdicts.push(Verdict::Conflict { held });
-            }
+        let insert = client.prepare_cached(ADMIT).await.map_err(|error| self.error(&error))?;
+        let read = client.prepare_cached(READ).await.map_err(|error| self.error(&error))?;
+        let scopes = bytes(|request| &request.scope);
+        let set: [&(dyn ToSql + Sync); 9] = [
+            &call,
+            &scopes,
+            &bytes(|request| &request.body_hash),
+            &texts(|request| &request.run_id),
+            &texts(|request| &request.principal),
+            &texts(|request| &request.operation),
+            &texts(|request| &request.key),
+            &bytes(|request| &request.flow),
+            &bytes(|request| &request.snapshot),
+        ];
+        let ours: [&(dyn ToSql + Sync); 2] = [&call, &scopes];
+        // Polled in this order, and so sent and executed.
+        let (inserted, rung, rows) = tokio::join!(
+            client.execute(&insert, &set),
+            async { if wake { client.batch_execute(RING).await } else { Ok(()) } },
+            client.query(&read, &ours),
+        );
+        inserted.map_err(|error| self.commit_error(&error))?;
+        if let Err(error) = rung {
+            tracing::debug!(%error, "nobody was woken");
         }
-        Ok(Some(verdicts))
+        Ok(verdicts(requests, &rows.map_err(|error| self.error(&error))?))
     }
+}
+
+fn verdicts(requests: &[Request], rows: &[tokio_postgres::Row]) -> Option<Vec<Verdict>> {
+    let held: std::collections::HashMap<&[u8], &tokio_postgres::Row> =
+        rows.iter().map(|row| (row.get::<_, &[u8]>(0), row)).collect();
+    let mut seen = std::collections::HashSet::new();
+    let mut verdicts = Vec::with_capacity(requests.len());
+    for request in requests {
+        let row = held.get(request.scope.as_bytes().as_slice())?;
+        if row.get::<_, &[u8]>(2) == request.body_hash.as_bytes() {
+            verdicts.push(Verdict::Admitted(Admitted {
+                run_no: row.get(3),
+                run_id: row.get(4),
+                created: row.get::<_, bool>(1) && seen.insert(request.scope),
+                state: row.get(5),
+            }));
+        } else {
+            let held = Hash::from_digest(row.get(2)).expect("the column is checked");
+            verdicts.push(Verdict::Conflict { held });
+        }
+    }
+    Some(verdicts)
 }

@@ -101,7 +101,10 @@ impl Store {
                     transaction
                         .execute(
                             "INSERT INTO finaz.leases (lease_no, name, owner, fence, epoch, expires_at)
-                             VALUES (nextval('finaz.lease_no'), $1, $2, $3, $4,
+                             VALUES (nextval('finaz.lease_no'), $1, $2, $3,
+                                     -- An epoch of all batch and run leases is theirs too when one is taken by hand.
+                                     greatest($4, (SELECT max(epoch) FROM finaz.epochs
+                                                   WHERE lease = '' AND $1 ~ '^(batch|run)/')),
                                      clock_timestamp() + $5::float8 * interval '1 second')
                              ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, fence = excluded.fence,
                                  epoch = excluded.epoch, closed = false, acquired_at = clock_timestamp(),

@@ -11,6 +11,10 @@ use super::{Error, Store};
 /// serialises all commits.
 const CHANNEL: &str = "finaz_runs";
 
+/// Wakes whoever listens. Not durable on purpose: losing it costs one poll.
+pub(super) const RING: &str =
+    "BEGIN; SET LOCAL synchronous_commit = off; NOTIFY finaz_runs; COMMIT";
+
 /// Drives a connection; each notification becomes one wake-up, and many at once become one.
 pub(super) async fn drive<S, T>(mut connection: Connection<S, T>, notices: mpsc::Sender<()>)
 where
@@ -62,16 +66,5 @@ impl Store {
             .await
             .map_err(|error| Error::of(&self.connect.place, &error))?;
         Ok(Listener { client, notices })
-    }
-
-    /// Wakes whoever listens. Not durable on purpose: losing it costs one poll.
-    pub async fn ring(&self) -> Result<(), Error> {
-        let client = self.client().await?;
-        let rung = client
-            .batch_execute(&format!(
-                "BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {CHANNEL}; COMMIT"
-            ))
-            .await;
-        rung.map_err(|error| self.error(&error))
     }
 }

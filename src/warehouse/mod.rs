@@ -28,7 +28,7 @@ use clickhouse::{Client, Compression};
 
 pub use error::Error;
 pub use schema::{Migrated, SCHEMA, State};
-pub use staging::{Series, StagedRef, StagedRun, StagedSeries};
+pub use staging::{Ref, Series, StagedRead, StagedRef, StagedRun, StagedSeries};
 
 use crate::invalid::Invalid;
 use address::Address;

@@ -1,5 +1,8 @@
 //! Rows of results: staged for a batch of runs at once, read for one, found and removed when orphaned.
 
+use std::collections::HashMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use serde::Deserialize;
 
 use super::block::{self, BLOCK_ROWS_MAX};
@@ -48,8 +51,18 @@ pub struct StagedSeries {
     pub values: Vec<f64>,
 }
 
+/// One attempt at one run: its number, its id, epoch and fence.
+pub type Ref<'a> = (i64, &'a str, i64, i64);
+
+/// What is staged of one attempt, or the gap in it.
+pub type StagedRead = Result<Vec<StagedSeries>, Error>;
+
 #[derive(Deserialize, clickhouse::Row)]
 struct Row<'a> {
+    run_no: i64,
+    epoch: i64,
+    fence: i64,
+    run_id: &'a str,
     seq: u64,
     instrument: &'a str,
     node: &'a str,
@@ -78,13 +91,14 @@ impl Warehouse {
     }
 
     async fn insert(&self, runs: &[&StagedRun<'_>]) -> clickhouse::error::Result<()> {
-        let mut blocks = block::blocks(runs, BLOCK_ROWS_MAX).peekable();
+        let mut blocks = block::blocks(runs, BLOCK_ROWS_MAX, staged_at()).peekable();
         if blocks.peek().is_none() {
             return Ok(());
         }
-        // Servers from 26 on gather inserts by themselves, which only adds to the wait.
+        // Servers from 26 on gather inserts by themselves, which only adds to the wait. More than one thread has
+        // nothing to do and costs a small insert a tenth.
         let sql = format!(
-            "INSERT INTO {}.staging ({}) SETTINGS async_insert = 0 FORMAT Native",
+            "INSERT INTO {}.staging ({}) SETTINGS async_insert = 0, max_threads = 1 FORMAT Native",
             self.database,
             block::column_names()
         );
@@ -98,36 +112,45 @@ impl Warehouse {
         insert.end().await
     }
 
-    /// The rows of one attempt at one run, in order. Empty when nothing is staged; a series without
-    /// rows leaves no trace here.
+    /// The rows of attempts, each in order, in one query. Empty where nothing is staged; a series without rows leaves
+    /// no trace here. [`Error::Gap`] stands for an attempt of which a row is missing before the last one.
     ///
-    /// # Errors
-    /// [`Error::Gap`] when a row is missing before the last one.
-    pub async fn read_run(
-        &self,
-        run_no: i64,
-        run_id: &str,
-        epoch: i64,
-        fence: i64,
-    ) -> Result<Vec<StagedSeries>, Error> {
+    /// Some hundreds of refs at once: they travel as text.
+    pub async fn read_runs(&self, refs: &[Ref<'_>]) -> Result<Vec<StagedRead>, Error> {
+        let places: HashMap<&Ref<'_>, usize> = refs.iter().zip(0..).collect();
+        let mut reads: Vec<StagedRead> = refs.iter().map(|_| Ok(Vec::new())).collect();
+        if refs.is_empty() {
+            return Ok(reads);
+        }
         let sql = format!(
-            "SELECT seq, instrument, node, event_time, value FROM {}.staging
-             WHERE run_no = ? AND run_id = ? AND epoch = ? AND fence = ?
-             ORDER BY seq, staged_at DESC LIMIT 1 BY seq",
+            "SELECT run_no, epoch, fence, run_id, seq, instrument, node, event_time, value FROM {}.staging
+             WHERE (run_no, epoch, fence, run_id) IN ?
+             ORDER BY run_no, epoch, fence, run_id, seq, staged_at DESC
+             LIMIT 1 BY run_no, epoch, fence, run_id, seq",
             self.database
         );
-        let query = self.client.query(&sql).bind(run_no).bind(run_id).bind(epoch).bind(fence);
-        let (mut series, mut seq) = (Vec::new(), 0);
+        let keys: Vec<_> =
+            refs.iter().map(|&(no, id, epoch, fence)| (no, epoch, fence, id)).collect();
+        let query = self.client.query(&sql).bind(&keys);
         let mut rows = query.fetch::<Row<'_>>().map_err(|error| self.error(&error))?;
+        let (mut place, mut seq) = (None, 0);
         // Our patience is for each wait, not for all of a long result.
         while let Some(row) = self.timed(rows.next()).await.map_err(|error| self.error(&error))? {
-            if row.seq != seq {
-                return Err(Error::Gap { run_id: run_id.to_owned(), seq });
+            let key = (row.run_no, row.run_id, row.epoch, row.fence);
+            if place.is_none_or(|place: usize| refs[place] != key) {
+                place = places.get(&key).copied();
+                seq = 0;
             }
-            seq += 1;
-            push(&mut series, &row);
+            let Some(read) = place.map(|place| &mut reads[place]) else { continue };
+            let Ok(series) = read else { continue };
+            if row.seq == seq {
+                push(series, &row);
+                seq += 1;
+            } else {
+                *read = Err(Error::Gap { run_id: row.run_id.to_owned(), seq });
+            }
         }
-        Ok(series)
+        Ok(reads)
     }
 
     /// Up to `limit` attempts that have rows here, behind `after`, by run number. The next page
@@ -197,4 +220,11 @@ fn push(series: &mut Vec<StagedSeries>, row: &Row<'_>) {
     let last = series.last_mut().expect("a series was just opened if there was none");
     last.event_time.push(row.event_time);
     last.values.push(row.value.unwrap_or(f64::NAN));
+}
+
+/// Microseconds since 1970. Decides nothing but which of two stagings of the same row is the later one.
+#[expect(clippy::disallowed_methods, reason = "no lease is held against it")]
+fn staged_at() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

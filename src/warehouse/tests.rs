@@ -94,6 +94,10 @@ async fn stage(warehouse: &Warehouse) -> Result<(), Error> {
     warehouse.stage(&[StagedRun { run_no: 1, run_id: RUN, epoch: 1, fence: 1, series }]).await
 }
 
+async fn read(warehouse: &Warehouse, attempt: Ref<'_>) -> StagedRead {
+    warehouse.read_runs(&[attempt]).await?.pop().expect("a read for each")
+}
+
 async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> T {
     tokio::time::timeout(limit, what).await.expect("it hung")
 }
@@ -105,7 +109,7 @@ async fn a_server_that_never_answers_is_away_in_bounded_time() {
     let limit = PATIENCE + SLACK;
     assert!(within(limit, stage(&warehouse)).await.unwrap_err().is_away());
     assert!(within(limit, warehouse.state()).await.unwrap_err().is_away());
-    assert!(within(limit, warehouse.read_run(1, RUN, 1, 1)).await.unwrap_err().is_away());
+    assert!(within(limit, read(&warehouse, (1, RUN, 1, 1))).await.unwrap_err().is_away());
     assert!(within(limit, warehouse.migrate()).await.unwrap_err().is_away());
 }
 
@@ -152,7 +156,7 @@ async fn an_answer_cut_short_is_away() {
         }
     }
     let (warehouse, _taken) = server(vec![Box::new(cut), Box::new(cut)]);
-    let error = within(SLACK, warehouse.read_run(1, RUN, 1, 1)).await.unwrap_err();
+    let error = within(SLACK, read(&warehouse, (1, RUN, 1, 1))).await.unwrap_err();
     assert!(error.is_away(), "{error:?}");
 }
 
@@ -173,7 +177,7 @@ async fn what_the_server_says_decides_between_away_refused_and_wrong() {
     assert!(stage(&warehouse).await.unwrap_err().is_away());
 
     let (warehouse, _taken) = server(vec![always("200 OK", "\u{1}\u{3}seq\u{3}Odd")]);
-    let error = warehouse.read_run(1, RUN, 1, 1).await.unwrap_err();
+    let error = read(&warehouse, (1, RUN, 1, 1)).await.unwrap_err();
     assert!(matches!(error, Error::Answer { .. }), "{error:?}");
 }
 

@@ -136,6 +136,26 @@ fn a_fence_that_went_back_with_a_restored_backup_is_refused_until_a_new_epoch() 
 }
 
 #[test]
+fn an_epoch_of_all_batch_and_run_leases_holds_for_one_taken_by_hand() {
+    let Some(stage) = Stage::without_warehouse() else { return };
+    let names = ["run/by-hand", "batch/by-hand", "stream/by-hand", "job/by-hand"];
+    let epochs = || {
+        names.map(|name| {
+            let epoch = stage.json(&["lease", "acquire", name])["leases"][0]["epoch"].clone();
+            expire(&stage, name);
+            epoch.as_i64().expect("a number")
+        })
+    };
+    assert_eq!(epochs(), [1, 1, 1, 1]);
+    let begun = stage.json(&["lease", "new-epoch", "--reason", "restored on purpose"]);
+    assert_eq!(begun["epoch"], 2);
+    assert_eq!(epochs(), [2, 2, 1, 1], "a stream's epoch is its own");
+    // One that is ahead already does not go back.
+    stage.sql("UPDATE finaz.leases SET epoch = 7 WHERE name = 'run/by-hand'");
+    assert_eq!(epochs()[0], 7);
+}
+
+#[test]
 fn a_fence_at_its_end_does_not_wrap() {
     let Some(stage) = Stage::without_warehouse() else { return };
     let name = "job/old";

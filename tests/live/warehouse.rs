@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clickhouse::Client;
 use finaz::warehouse::{
-    Error, Migrated, Options, SCHEMA, Series, StagedRef, StagedRun, StagedSeries, Warehouse,
+    Error, Migrated, Options, Ref, SCHEMA, Series, StagedRead, StagedRef, StagedRun, StagedSeries,
+    Warehouse,
 };
 use tokio::runtime::Runtime;
 use tokio_postgres::NoTls;
@@ -110,6 +111,10 @@ fn bits(series: &[StagedSeries]) -> Vec<(String, String, Vec<i64>, Vec<u64>)> {
         .collect()
 }
 
+async fn read(warehouse: &Warehouse, attempt: Ref<'_>) -> StagedRead {
+    warehouse.read_runs(&[attempt]).await?.pop().expect("a read for each")
+}
+
 #[tokio::test]
 async fn a_database_is_made_once_and_knows_its_version() {
     let Some(database) = Database::new() else { return };
@@ -155,7 +160,7 @@ async fn values_come_back_bit_for_bit_in_their_order() {
         Series { instrument: "", node: "b", event_time: &times, values: &values },
     ];
     database.warehouse.stage(&[run(7, id, 3, &series)]).await.unwrap();
-    let read = database.warehouse.read_run(7, id, 1, 3).await.unwrap();
+    let staged = read(&database.warehouse, (7, id, 1, 3)).await.unwrap();
     let expected: Vec<_> = series
         .iter()
         .map(|one| StagedSeries {
@@ -165,10 +170,10 @@ async fn values_come_back_bit_for_bit_in_their_order() {
             values: one.values.to_vec(),
         })
         .collect();
-    assert_eq!(bits(&read), bits(&expected));
+    assert_eq!(bits(&staged), bits(&expected));
     assert_eq!(database.count("isNull(value)").await, 2, "a NaN is a null for every reader");
     for (no, id, epoch, fence) in [(8, id, 1, 3), (7, "run", 1, 3), (7, id, 2, 3), (7, id, 1, 2)] {
-        assert!(database.warehouse.read_run(no, id, epoch, fence).await.unwrap().is_empty());
+        assert!(read(&database.warehouse, (no, id, epoch, fence)).await.unwrap().is_empty());
     }
 }
 
@@ -184,9 +189,9 @@ async fn a_result_of_several_blocks_and_no_result_at_all() {
     let one = Series { instrument: "a", node: "x", event_time: &times, values: &values };
     let other = Series { node: "y", ..one };
     database.warehouse.stage(&[run(1, "run_1", 1, &[one, other])]).await.unwrap();
-    let read = database.warehouse.read_run(1, "run_1", 1, 1).await.unwrap();
-    assert_eq!(read.len(), 2);
-    for series in read {
+    let staged = read(&database.warehouse, (1, "run_1", 1, 1)).await.unwrap();
+    assert_eq!(staged.len(), 2);
+    for series in staged {
         assert!(series.values == values && series.event_time == times, "{}", series.node);
     }
 }
@@ -198,9 +203,9 @@ async fn staged_twice_is_read_once() {
     let ids = stage_many(&database.warehouse, 3, 1).await;
     // Not merged yet, or merged already: a reader must not see the difference.
     for _ in 0..2 {
-        let read = database.warehouse.read_run(2, &ids[1], 1, 1).await.unwrap();
-        assert_eq!(read.len(), 1);
-        assert_eq!(read[0].event_time, TIMES);
+        let staged = read(&database.warehouse, (2, &ids[1], 1, 1)).await.unwrap();
+        assert_eq!(staged.len(), 1);
+        assert_eq!(staged[0].event_time, TIMES);
         let refs = database.warehouse.refs(None, 10).await.unwrap();
         assert!(refs.len() == 3 && refs.iter().all(|one| one.rows == 6), "{refs:?}");
         database.execute("OPTIMIZE TABLE {db}.staging FINAL").await;
@@ -215,8 +220,8 @@ async fn of_a_row_staged_twice_the_last_counts() {
         let values = [x];
         let series = Series { instrument: "a", node: "n", event_time: &[1], values: &values };
         database.warehouse.stage(&[run(1, "run_1", 1, &[series])]).await.unwrap();
-        let read = database.warehouse.read_run(1, "run_1", 1, 1).await.unwrap();
-        assert_eq!(read[0].values, [x]);
+        let staged = read(&database.warehouse, (1, "run_1", 1, 1)).await.unwrap();
+        assert_eq!(staged[0].values, [x]);
     }
 }
 
@@ -227,8 +232,38 @@ async fn a_missing_row_is_an_error_not_a_shorter_result() {
     database
         .execute("ALTER TABLE {db}.staging DELETE WHERE seq = 3 SETTINGS mutations_sync = 2")
         .await;
-    let error = database.warehouse.read_run(1, &ids[0], 1, 1).await.unwrap_err();
+    let error = read(&database.warehouse, (1, &ids[0], 1, 1)).await.unwrap_err();
     assert!(matches!(error, Error::Gap { seq: 3, .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn attempts_read_together_are_not_mixed_up() {
+    let Some(database) = Database::migrated().await else { return };
+    let ids = stage_many(&database.warehouse, 4, 1).await;
+    stage_many(&database.warehouse, 4, 2).await;
+    database
+        .execute(
+            "ALTER TABLE {db}.staging DELETE WHERE run_no = 3 AND fence = 1 AND seq = 0
+             SETTINGS mutations_sync = 2",
+        )
+        .await;
+    // Out of order, twice, of either fence, one that is not there and one with a gap.
+    let refs: [Ref<'_>; 6] = [
+        (4, &ids[3], 1, 2),
+        (1, &ids[0], 1, 1),
+        (2, &ids[1], 1, 9),
+        (3, &ids[2], 1, 1),
+        (3, &ids[2], 1, 2),
+        (2, &ids[0], 1, 1),
+    ];
+    let reads = database.warehouse.read_runs(&refs).await.unwrap();
+    let rows = reads.iter().map(|read| match read {
+        Ok(series) => series.iter().map(|one| one.values.len()).sum(),
+        Err(Error::Gap { seq, .. }) => 100 + usize::try_from(*seq).unwrap(),
+        Err(error) => panic!("{error}"),
+    });
+    assert_eq!(rows.collect::<Vec<usize>>(), [6, 6, 0, 100, 6, 0]);
+    assert!(database.warehouse.read_runs(&[]).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -258,7 +293,7 @@ async fn refs_are_paged_without_loss_and_orphans_removed_without_harm() {
     warehouse.delete(&[]).await.unwrap();
     let left = warehouse.refs(None, 10_000).await.unwrap();
     assert!(left.len() == 600 && left.iter().all(|one| one.fence == 2 && one.rows == 6));
-    assert_eq!(warehouse.read_run(5, &ids[4], 1, 2).await.unwrap()[0].event_time, TIMES);
+    assert_eq!(read(warehouse, (5, &ids[4], 1, 2)).await.unwrap()[0].event_time, TIMES);
 
     stage_many(warehouse, 1, 1).await;
     assert_eq!(warehouse.refs(None, 1).await.unwrap()[0].rows, 6, "staged again after removal");
@@ -374,7 +409,7 @@ async fn what_is_acknowledged_survives_the_server_and_a_server_away_is_away() {
     let error = patient.stage(std::slice::from_ref(&run_4)).await.unwrap_err();
     assert!(error.is_away(), "{error:?}");
     instance.run("clickhouse-up");
-    assert_eq!(patient.read_run(3, &ids[2], 1, 1).await.unwrap()[0].event_time, TIMES);
+    assert_eq!(read(&patient, (3, &ids[2], 1, 1)).await.unwrap()[0].event_time, TIMES);
 
     // Frozen: it accepts, and answers nothing. What it was sent may yet be staged when it thaws.
     signal("STOP", instance.pid("clickhouse"));
@@ -385,7 +420,7 @@ async fn what_is_acknowledged_survives_the_server_and_a_server_away_is_away() {
     assert!(error.is_away(), "{error:?}");
 
     patient.stage(&[run_4]).await.unwrap();
-    assert_eq!(patient.read_run(4, "run_4", 1, 1).await.unwrap()[0].event_time, TIMES);
+    assert_eq!(read(&patient, (4, "run_4", 1, 1)).await.unwrap()[0].event_time, TIMES);
     let refs = patient.refs(None, 10).await.unwrap();
     assert!(refs.len() == 4 && refs.iter().all(|one| one.rows == 6), "{refs:?}");
 }
