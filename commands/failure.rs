@@ -223,6 +223,26 @@ impl From<Error> for Failure {
                     "make space, or lower --pause-free-disk; it goes on from its last commit";
                 Self::new(75, "SOURCE_PAUSED", said, hint)
             }
+            Error::HandoffConflict { name, held, offered } => {
+                let hint = "a run keeps to what it began with: use another --run-id";
+                Self::new(1, "HANDOFF_CONFLICT", said, hint).with(json!({
+                    "name": name, "held": held, "offered": offered
+                }))
+            }
+            Error::HandoffIncomplete { name, snapshot } => {
+                let hint = "run `finaz stream handoff` again with the same words: it goes on \
+                            where it was";
+                let more = json!({"name": name, "snapshot": snapshot});
+                Self::new(1, "HANDOFF_INCOMPLETE", said, hint).with(more)
+            }
+            Error::HandoffGap { name, late, first, apart } => {
+                let hint = "hand over a snapshot that has these records, or take them as they \
+                            are, late or gone, with --accept-gap";
+                let first = first.map(|(partition, offset)| format!("{partition}:{offset}"));
+                Self::new(1, "HANDOFF_GAP", said, hint).with(json!({
+                    "name": name, "late": late, "first_missing": first, "apart": apart
+                }))
+            }
             Error::LedgerBroken { run_id } => {
                 let hint = "this is a defect: keep the topic and the journal, and report it";
                 Self::new(1, "LEDGER_BROKEN", said, hint).with(json!({"run_id": run_id}))

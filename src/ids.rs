@@ -124,7 +124,8 @@ impl fmt::Display for Owner {
 }
 
 /// What a stream's journal belongs to, from its first record on. Any other is refused.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct StreamIdentity {
     pub run_id: String,
     /// The broker cluster's own id.

@@ -27,7 +27,10 @@ pub(super) async fn run(cx: &mut Context<'_>, args: ExplainArgs) -> Result<Exit,
             let place = format!("{}:{}", seen.partition, seen.offset);
             vec![place, seen.treatment.to_owned(), seen.reason.to_owned()]
         });
-        page.table(&["place", "treatment", "reason"], rows.collect(), "never read");
+        if report.history {
+            page.line("of the snapshot that the run goes on from");
+        }
+        page.table(&["place", "treatment", "reason"], rows.collect(), "no record read");
     });
     Ok(Exit::Done)
 }

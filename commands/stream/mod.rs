@@ -3,6 +3,7 @@
 mod explain;
 mod export;
 mod follow;
+mod handoff;
 mod import;
 mod mark;
 mod quarantine;
@@ -34,6 +35,7 @@ enum StreamCommand {
     Mark(mark::MarkArgs),
     Export(export::ExportArgs),
     Import(import::ImportArgs),
+    Handoff(handoff::HandoffArgs),
 }
 
 /// Which run of a stream.
@@ -53,5 +55,6 @@ pub(crate) async fn run(cx: &mut Context<'_>, args: StreamArgs) -> Result<Exit, 
         Some(StreamCommand::Mark(args)) => mark::run(cx, args).await,
         Some(StreamCommand::Export(args)) => export::run(cx, args).await,
         Some(StreamCommand::Import(args)) => Box::pin(import::run(cx, args)).await,
+        Some(StreamCommand::Handoff(args)) => Box::pin(handoff::run(cx, args)).await,
     }
 }

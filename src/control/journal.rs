@@ -3,6 +3,7 @@
 //! The new segments and the head that names all of them go to the artifact store first; then one transaction moves the
 //! pointer, under the lease, from where this process left it. What died in between leaves blobs that nobody names.
 
+mod handing;
 mod merging;
 mod moving;
 mod reading;
@@ -23,9 +24,10 @@ use crate::store::{
 };
 use crate::stream::{Accepted, Delta, Identity};
 
+pub(super) use handing::{Handing, handoff};
 use merging::Merging;
 pub(super) use moving::{Document, Imported, export, import};
-pub(super) use reading::{applied, fates, head, quarantined};
+pub(super) use reading::{applied, fates, head, knows, quarantined};
 
 /// Merges of fewer bytes are made within a commit; reading and hashing this much takes about a millisecond.
 const INLINE_BYTES_MAX: u64 = 1 << 20;

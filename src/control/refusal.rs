@@ -136,6 +136,16 @@ pub enum Error {
     /// A run of so many records waited in vain until it might read on.
     #[error("the source is paused: {why}")]
     SourcePaused { why: String },
+    /// A run that has begun already: with another snapshot, or with none.
+    #[error("{name} began with {}, not with {offered}", held.map_or("its topic alone".to_owned(), |h| h.to_string()))]
+    HandoffConflict { name: String, held: Option<Hash>, offered: Hash },
+    /// A run that goes on from a snapshot of which not all was taken in.
+    #[error("{name} goes on from {snapshot}, and that handoff was not finished")]
+    HandoffIncomplete { name: String, snapshot: Hash },
+    /// A snapshot that is no whole history of the log: `late` records of the flow that it lacks are before its watermark
+    /// (`first` is the first record that it lacks there); the partitions `apart` have lost records that it may lack.
+    #[error("the snapshot is no whole history of {name}: {}", gap(*late, *first, apart))]
+    HandoffGap { name: String, late: u64, first: Option<(i32, i64)>, apart: Vec<i32> },
     /// Records that were read and have no treatment, or two: a defect of this program.
     #[error("the ledger of {run_id} does not hold: nothing was committed")]
     LedgerBroken { run_id: String },
@@ -175,6 +185,23 @@ fn until(owner: Option<&Owner>, expires_at: Option<&str>) -> String {
         (Some(owner), Some(expires_at)) => format!("{owner} has it until {expires_at}"),
         (_, None) | (None, _) => "nobody has it any more".to_owned(),
     }
+}
+
+/// What a history lacks, in words.
+fn gap(late: u64, first: Option<(i32, i64)>, apart: &[i32]) -> String {
+    let late = (late > 0).then(|| {
+        let first =
+            first.map_or(String::new(), |(partition, at)| format!(", {partition}:{at} first"));
+        format!("{late} records of the log are not in it and before its watermark{first}")
+    });
+    let apart = (!apart.is_empty()).then(|| {
+        let apart: Vec<String> = apart.iter().map(i32::to_string).collect();
+        format!(
+            "the log of partition {} begins behind its end, so far as can be seen",
+            apart.join(", ")
+        )
+    });
+    late.into_iter().chain(apart).collect::<Vec<_>>().join("; ")
 }
 
 /// Where a pointer was found, in words.

@@ -13,6 +13,7 @@
 mod compact;
 mod document;
 mod fields;
+mod handoff;
 mod head;
 mod rows;
 mod segment;
@@ -21,6 +22,7 @@ mod tests;
 
 pub use compact::{Merge, merge};
 pub use document::{Exported, exported, imported};
+pub use handoff::{Checked, HandedCommit, Handoff, HandoffPart, HandoffPartition, History};
 pub use head::{Head, SegmentRef, Segments};
 pub use rows::{accepted, applied, fates, identities, quarantined};
 pub use segment::{Kind, NewSegment, Segment};

@@ -2,7 +2,7 @@
 //!
 //! What is stored and why: `admission` claims a key once; `api_runs` is the state of each run; `outbox` is the
 //! queue; `leases` say who owns which runs until when; `publications` are what readers may see; `streams` say how
-//! far each stream has come; `refused_effects` and `run_history` are evidence. The statements follow three rules: every effect checks its fence in the
+//! far each stream has come, `handoffs` who had it when; `refused_effects` and `run_history` are evidence. The statements follow three rules: every effect checks its fence in the
 //! transaction that makes it, time is `clock_timestamp()` read after the lock is granted, and rows are locked in
 //! one order: lease, outbox, run.
 
@@ -10,6 +10,7 @@ mod admission;
 mod claim;
 mod connect;
 mod finish;
+mod handoffs;
 mod health;
 mod history;
 mod lease;
@@ -31,6 +32,7 @@ pub use admission::{Admitted, Verdict};
 pub use claim::{Claim, ClaimedRun};
 pub use connect::{Connect, Limits};
 pub use finish::Ended;
+pub use handoffs::{HandoffNote, HandoffRow};
 pub use health::Health;
 pub use history::{OutboxEvent, RefusedEffect, TraceEvent};
 pub use lease::LeaseRow;

@@ -89,8 +89,8 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
-    /// Every blob that the database names: results, the flows and snapshots of all runs, and what the heads of streams
-    /// need. A stream's blobs that are being committed at this moment are not named yet: they were written, or found
+    /// Every blob that the database names: results, the flows and snapshots of all runs, what the heads of streams
+    /// need, and what was handed over. A stream's blobs that are being committed at this moment are not named yet: they were written, or found
     /// and touched, by that commit or by a merge less than a minute before it, so they are younger than what `gc` removes.
     pub async fn named_blobs(&self) -> Result<Vec<Hash>, Error> {
         let client = self.client().await?;
@@ -98,7 +98,9 @@ impl Store {
             .query(
                 "SELECT ref FROM finaz.publications
                  UNION SELECT flow FROM finaz.api_runs UNION SELECT snapshot FROM finaz.api_runs
-                 UNION SELECT flow FROM finaz.streams UNION SELECT unnest(blobs) FROM finaz.streams",
+                 UNION SELECT flow FROM finaz.streams UNION SELECT unnest(blobs) FROM finaz.streams
+                 UNION SELECT manifest FROM finaz.handoffs
+                 UNION SELECT snapshot FROM finaz.handoffs WHERE snapshot IS NOT NULL",
                 &[],
             )
             .await

@@ -18,7 +18,7 @@ const TRY_TIME_MAX: Duration = Duration::from_secs(20);
 const LOCK_LEASE: &str = "SELECT 1 FROM finaz.leases WHERE name = $1 FOR UPDATE";
 
 /// The lease of `$1` if it is the asker's (`$2` owner, `$3` epoch, `$4` fence) and its time is not over; and the note of
-/// a refusal where it is not. Runs behind LOCK_LEASE in the same transaction. `{effect}` is [`JOURNAL`] or [`EMIT`].
+/// a refusal where it is not. Runs behind LOCK_LEASE in the same transaction. `{effect}` says what was refused.
 const UNDER_LEASE: &str = "
     WITH v AS MATERIALIZED (
         SELECT name FROM finaz.leases
@@ -89,7 +89,7 @@ const JOURNAL: &str = "journal";
 const EMIT: &str = "emit";
 
 /// A statement that runs under a lease.
-fn under_lease(effect: &str, then: &str) -> String {
+pub(super) fn under_lease(effect: &str, then: &str) -> String {
     UNDER_LEASE.replace("{effect}", effect) + then
 }
 
@@ -394,7 +394,7 @@ impl Store {
     }
 
     /// Locks the lease, runs the statement, commits: one round trip. `more` begins with the run id, `$5`.
-    async fn under_lease(
+    pub(super) async fn under_lease(
         &self,
         lease: &StreamLease,
         statement: &str,
@@ -504,7 +504,7 @@ fn gone(name: &str) -> Error {
 }
 
 /// Whether the lease was the asker's.
-fn judged(row: &tokio_postgres::Row) -> Result<(), StreamRefusal> {
+pub(super) fn judged(row: &tokio_postgres::Row) -> Result<(), StreamRefusal> {
     if row.get(0) {
         return Ok(());
     }

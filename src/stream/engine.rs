@@ -67,7 +67,7 @@ pub struct Engine {
     pub(super) passed: bool,
     /// Bytes of keys and values among the new quarantined records.
     pub(super) kept_bytes: usize,
-    cells: Vec<Cell>,
+    pub(super) cells: Vec<Cell>,
 }
 
 /// Why a record goes to quarantine.
@@ -314,7 +314,7 @@ impl Engine {
     }
 
     /// The instrument's number, if the flow reads it.
-    fn reads(&mut self, instrument: &str) -> Option<usize> {
+    pub(super) fn reads(&mut self, instrument: &str) -> Option<usize> {
         let known = self.index.get(instrument).copied();
         let every = self.plan.flow.instruments.is_empty();
         known.or_else(|| every.then(|| self.instrument(instrument)))
@@ -336,14 +336,14 @@ impl Engine {
     }
 
     /// The watermark that the time is before: that of its own partition, or that up to which events were applied.
-    fn late(&self, partition: i32, time: i64) -> Option<i64> {
+    pub(super) fn late(&self, partition: i32, time: i64) -> Option<i64> {
         let own = self.lanes.get(&partition)?.watermark(self.plan.flow.allowed_lateness_ns);
         let watermark = own.unwrap_or(i64::MIN).max(self.watermark);
         (time < watermark).then_some(watermark)
     }
 
     /// A record of the flow moves its partition's watermark, and wakes the partition.
-    fn see_time(&mut self, partition: i32, time: i64) {
+    pub(super) fn see_time(&mut self, partition: i32, time: i64) {
         if let Some(lane) = self.lanes.get_mut(&partition) {
             lane.max_time = Some(lane.max_time.map_or(time, |highest| highest.max(time)));
             (lane.active, lane.idle, lane.ended) = (true, false, false);
@@ -389,7 +389,7 @@ impl Engine {
     }
 
     /// Moves W to the minimum of what the active partitions say, and applies what lies before it.
-    fn advance(&mut self) {
+    pub(super) fn advance(&mut self) {
         let lateness = self.plan.flow.allowed_lateness_ns;
         let said = self.lanes.values().filter_map(|lane| lane.says(lateness)).min();
         let watermark = match said {
@@ -411,7 +411,11 @@ impl Engine {
 }
 
 /// The numbers of the fields that the flow reads; NaN for null or a field that is not there.
-fn numbers(names: &[String], cells: &[Cell], value: &[u8]) -> Result<Arc<[f64]>, String> {
+pub(super) fn numbers(
+    names: &[String],
+    cells: &[Cell],
+    value: &[u8],
+) -> Result<Arc<[f64]>, String> {
     let number = |(cell, name): (&Cell, &String)| {
         cell.number(value)
             .map_err(|kind| format!("`{name}` is {kind}, and a node computes with numbers"))
@@ -419,7 +423,7 @@ fn numbers(names: &[String], cells: &[Cell], value: &[u8]) -> Result<Arc<[f64]>,
     cells.iter().zip(names).map(number).collect()
 }
 
-fn payload_of(value: &[u8]) -> u64 {
+pub(super) fn payload_of(value: &[u8]) -> u64 {
     let hash = Hash::of(value);
     let first = hash.as_bytes().first_chunk::<8>().expect("32 bytes");
     u64::from_be_bytes(*first)

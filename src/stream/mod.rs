@@ -2,12 +2,13 @@
 //!
 //! `record` names what a record can be and what became of it, `engine` decides, `lane` is one partition, `identities`
 //! what was seen, `ledger` the sums, `waitroom` what is not applied yet,
-//! `state` what is kept, `pressure` when it holds back, `forecast` when retention
+//! `state` what is kept, `history` what it goes on from, `pressure` when it holds back, `forecast` when retention
 //! will have blocked it. Nothing here reads a clock, a network or a disk: what is
 //! new since the last commit leaves as a [`Delta`], and comes back from the journal as it left.
 
 mod engine;
 mod forecast;
+mod history;
 mod identities;
 mod lane;
 mod ledger;
@@ -20,6 +21,7 @@ mod waitroom;
 
 pub use engine::{Engine, Plan, Record};
 pub use forecast::{Movement, Reach, blocked_in_sec};
+pub use history::{Foreseen, Seeded};
 pub use lane::{Anchor, Marker};
 pub use ledger::Ledger;
 pub use pressure::{Limits, Load, Pressure, enough};

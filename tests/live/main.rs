@@ -29,6 +29,7 @@ mod stops;
 mod storm;
 mod stream_fixture;
 mod stream_foreign;
+mod stream_handoff;
 mod stream_journal;
 mod stream_kills;
 mod stream_outages;

@@ -85,6 +85,19 @@ pub(in crate::control) fn quarantined(
     })
 }
 
+/// Whether the stream knows this identity.
+pub(in crate::control) fn knows(
+    artifacts: &Artifacts,
+    head: &Head,
+    id: [u8; 16],
+) -> Result<bool, Error> {
+    let mut known = false;
+    each(artifacts, head, Kind::Identities, &mut |segment| {
+        known = known || segment.identities().any(|identity| identity.id == id);
+    })?;
+    Ok(known)
+}
+
 /// Reads the segments of one kind, one at a time.
 pub(super) fn each(
     artifacts: &Artifacts,

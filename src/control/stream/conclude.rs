@@ -40,7 +40,7 @@ pub(super) async fn conclude(
         Some(golden) => Some(golden),
         None => control.ready_store().await?.published_for(&setup.flow.hash).await?,
     };
-    let applied = counts.ledger.consumed - counts.waiting;
+    let applied = counts.ledger.consumed + counts.history - counts.waiting;
     let identity = &setup.identity;
     tracing::info!(run_id = identity.run_id, read = counts.ledger.read, state, "ended in order");
     let report = StreamReport {

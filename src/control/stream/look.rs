@@ -12,7 +12,7 @@ use crate::ids::Hash;
 use crate::invalid::Invalid;
 use crate::journal::Head;
 use crate::store::StreamView;
-use crate::stream::{Fate, Ledger, Quarantined, identity_of};
+use crate::stream::{Fate, Ledger, Quarantined, Treatment, identity_of};
 
 /// Records of a list, at most.
 const LIST_MAX: usize = 10_000;
@@ -162,6 +162,8 @@ pub async fn status(
 pub struct Explained {
     pub event_id: String,
     pub run_id: String,
+    /// The event is of the snapshot that the run goes on from; records of it are duplicates.
+    pub history: bool,
     pub seen: Vec<SeenView>,
 }
 
@@ -198,7 +200,15 @@ pub async fn explain(
             }
         })?;
     }
-    Ok(Explained { event_id: event_id.to_owned(), run_id, seen })
+    // Known, and no record of it was the first.
+    let first = [Treatment::Consumed.word(), Treatment::Late.word()];
+    let mut history = false;
+    if !seen.iter().any(|seen| first.contains(&seen.treatment)) {
+        for head in &heads {
+            history |= journal::knows(artifacts, head, wanted)?;
+        }
+    }
+    Ok(Explained { event_id: event_id.to_owned(), run_id, history, seen })
 }
 
 /// Records that were not taken.

@@ -1,12 +1,17 @@
 //! A stream: a topic through the nodes of a flow, under a lease, with a journal that says how far it came.
 
 mod brakes;
+mod chain;
 mod conclude;
 mod fleet;
+mod handoff;
 mod lease;
 mod look;
 mod moves;
 mod outlook;
+mod overlap;
+mod owners;
+mod past;
 mod quota;
 mod report;
 mod session;
@@ -18,6 +23,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+pub use chain::{HandoffView, HandoffsReport, handoffs};
+pub use handoff::{HandoffReport, HandoffRequest, handoff};
 pub use look::{
     Explained, QuarantineReport, QuarantinedView, SeenView, StandingView, StreamsReport, TotalView,
     explain, quarantine_list, quarantine_show, status,
@@ -136,6 +143,27 @@ pub(super) async fn run(
     request: StreamRequest,
     stop: watch::Receiver<Stop>,
 ) -> Result<(StreamReport, FeatureBatch), Error> {
+    let (setup, broker) = prepare(control, request).await?;
+    let chosen = chosen(&setup.request.split, &setup.topic)?;
+    let ended = match (&setup.request.split, &chosen) {
+        (Split::Auto, _) => fleet::auto(control, &setup, &broker, stop).await?,
+        (_, Some(chosen)) => fleet::fixed(control, &setup, &broker, chosen, stop).await?,
+        (_, None) => {
+            let held = Held::acquire(control, &setup.hearts, &setup.identity.lease_name()).await?;
+            vec![member(control, &setup, &broker, held, stop).await?]
+        }
+    };
+    let (parts, held): (Vec<Part>, Vec<Option<Box<Held>>>) = ended.into_iter().unzip();
+    let mut held: Vec<Box<Held>> = held.into_iter().flatten().collect();
+    let concluded = conclude(control, &setup, parts, &held).await;
+    for held in &mut held {
+        held.release().await;
+    }
+    concluded
+}
+
+/// Checks the request, and finds what it is about: nothing is taken and nothing made yet.
+async fn prepare(control: &Control, request: StreamRequest) -> Result<(Setup, Broker), Error> {
     let (commit_every, max_jump_ns) = check(&request)?;
     let flow = Arc::new(inputs::load_flow(control, &request.flow)?);
     let options = brokers::options(control)?;
@@ -153,21 +181,7 @@ pub(super) async fn run(
     let since = Instant::now();
     let setup =
         Setup { request, commit_every, max_jump_ns, flow, topic, identity, hearts, quota, since };
-    let ended = match (&setup.request.split, &chosen) {
-        (Split::Auto, _) => fleet::auto(control, &setup, &broker, stop).await?,
-        (_, Some(chosen)) => fleet::fixed(control, &setup, &broker, chosen, stop).await?,
-        (_, None) => {
-            let held = Held::acquire(control, &setup.hearts, &setup.identity.lease_name()).await?;
-            vec![member(control, &setup, &broker, held, stop).await?]
-        }
-    };
-    let (parts, held): (Vec<Part>, Vec<Option<Box<Held>>>) = ended.into_iter().unzip();
-    let mut held: Vec<Box<Held>> = held.into_iter().flatten().collect();
-    let concluded = conclude(control, &setup, parts, &held).await;
-    for held in &mut held {
-        held.release().await;
-    }
-    concluded
+    Ok((setup, broker))
 }
 
 /// What a session came to, and its lease where that is still needed.

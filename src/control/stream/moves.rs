@@ -82,6 +82,8 @@ pub async fn export(
         return Err(not_one(&views, partition).into());
     };
     let view = views.swap_remove(at);
+    let handing = journal::Handing::of(control.ready_store().await?, &view.row.name).await?;
+    handing.check_whole(&view.row.name)?;
     let mut file = NewFile::at(path)?;
     let run_id = view.row.identity.run_id.clone();
     if !journal::export(control.artifacts()?, &view.row, &mut file)? {

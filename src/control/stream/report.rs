@@ -61,6 +61,9 @@ pub struct Counts {
     pub next_offsets: BTreeMap<i32, i64>,
     /// Nanoseconds since 1970 UTC.
     pub watermark: Option<i64>,
+    /// Events of the snapshot that the run goes on from: accepted, and no records of the ledger.
+    #[serde(default)]
+    pub history: u64,
     /// Accepted, and waiting for the watermark.
     pub waiting: u64,
     /// Known identities, and the bytes that they take in memory.
@@ -120,6 +123,7 @@ impl Counts {
             ledger_ok: ok,
             next_offsets: standings.iter().map(|s| (s.partition, s.next_offset)).collect(),
             watermark: engine.watermark(),
+            history: engine.history(),
             waiting: engine.waiting() as u64,
             identities: identities as u64,
             identity_bytes: identity_bytes as u64,
@@ -141,6 +145,7 @@ impl Counts {
             sum.next_offsets.extend(part.next_offsets);
             // A partition that has none holds nothing back: its nodes are its own.
             sum.watermark = sum.watermark.into_iter().chain(part.watermark).min();
+            sum.history += part.history;
             sum.waiting += part.waiting;
             sum.identities += part.identities;
             sum.identity_bytes += part.identity_bytes;

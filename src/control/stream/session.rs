@@ -10,7 +10,7 @@ use super::lease::Held;
 use super::outlook::Outlook;
 use super::quota::Left;
 use super::report::{Counts, Part};
-use super::{GIVEN_UP, Setup, find, plan};
+use super::{GIVEN_UP, Setup, find, owners, plan};
 use crate::broker::{Broker, Edge, Event, FollowLimits, Follower, Position};
 use crate::control::journal::{self, Journal, Loaded};
 use crate::control::worker::Stop;
@@ -90,6 +90,8 @@ impl<'a> Session<'a> {
         let lease = held.lease.clone();
         let (journal, loaded) =
             Journal::open(artifacts, store, lease, setup.identity.clone()).await?;
+        let handing = journal.handing().await?;
+        handing.check_whole(&held.lease.name)?;
         let seq = loaded.as_ref().map_or(0, |loaded| loaded.seq);
         let is_new = loaded.is_none();
         let mut engine = match loaded {
@@ -113,6 +115,7 @@ impl<'a> Session<'a> {
             }
             return Err(error);
         }
+        owners::take(&journal, &handing, &engine, &edges).await?;
         let from: Vec<(i32, i64)> =
             engine.standings().iter().map(|lane| (lane.partition, lane.next_offset)).collect();
         let follower = broker.follow(&setup.topic, &from, FollowLimits::default()).await?;
@@ -385,6 +388,7 @@ impl<'a> Session<'a> {
     /// Commits, and gives what came of it.
     pub(super) async fn finish(mut self, end: End) -> Result<Part, Error> {
         self.commit_as(Some(end.word())).await?;
+        owners::give(&self.journal, &self.engine, &self.last_edges(), end).await;
         let counts = self.counts();
         let batch = match end {
             End::GivenUp => unite(&self.setup.flow, self.setup.flow.hash, Vec::new()),
@@ -393,6 +397,14 @@ impl<'a> Session<'a> {
         self.follower.close().await;
         let (fence, seq) = (self.held.lease.fence, self.seq);
         Ok(Part { end, fence, seq, counts, batch })
+    }
+
+    /// The edges of the log as they were seen last.
+    fn last_edges(&self) -> Vec<Edge> {
+        let seen = self.follower.positions().into_iter().map(|position| position.edge);
+        let seen: Vec<Edge> = seen.filter(|edge| edge.high_water > 0).collect();
+        let newer = |edge: &Edge| seen.iter().find(|seen| seen.partition == edge.partition);
+        self.edges.iter().map(|edge| *newer(edge).unwrap_or(edge)).collect()
     }
 
     fn result(&self) -> Result<FeatureBatch, Error> {
@@ -405,7 +417,7 @@ impl<'a> Session<'a> {
     }
 }
 
-fn resumed(setup: &Setup, loaded: Loaded) -> Result<Engine, Error> {
+pub(super) fn resumed(setup: &Setup, loaded: Loaded) -> Result<Engine, Error> {
     let Loaded { state, identities, accepted, .. } = loaded;
     let identities = identities.into_iter().flatten().collect();
     Ok(Engine::restore(plan(setup), &state, Kept { identities, accepted })?)
