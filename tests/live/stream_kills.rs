@@ -97,8 +97,8 @@ fn killed_fifty_times_it_ends_byte_for_byte_as_if_it_never_was() {
     stage.set("FINAZ_LEASE_TTL_SEC", "0.4");
     let mut dice = Dice::new("stream kills");
     let flow = stage.live_flow("f", &INSTRUMENTS[..4]);
-    let start = |every: &str| {
-        let more = ["--run-id", "killed", "--commit-every", every];
+    let start = |every: &str, owner: &str| {
+        let more = ["--run-id", "killed", "--commit-every", every, "--owner", owner];
         stage.start(&log.stream(&flow, &more))
     };
     let (seq, read) = (
@@ -114,22 +114,25 @@ fn killed_fifty_times_it_ends_byte_for_byte_as_if_it_never_was() {
     };
     // How long it takes from its start to the commit of a chunk.
     let all = write(&mut dice, 0);
-    let mut calm = start("0.01");
+    let mut calm = start("0.01", "calm");
     let lasts = elapsed(|| until("it commits", SOON, || (stage.count(read) >= all).then_some(())));
     calm.kill();
     let (mut cut_off, mut progressed, mut total) = (0, 0, 0);
     for round in 1..=KILLS {
         let (before, all) = (stage.count(seq), write(&mut dice, round * CHUNK));
         let every = ["0.01", "0.02", "0.05", "0.5"][dice.pick(0..4)];
+        let name = format!("victim{round}");
+        let owns = format!("SELECT count(*) FROM finaz.leases WHERE owner LIKE '{name}/%'");
         let mut victim = until("the lease runs out", SOON, || {
-            let mut victim = start(every);
-            let owner = "SELECT count(*) FROM finaz.leases
-                         WHERE NOT closed AND expires_at > clock_timestamp()";
+            let mut victim = start(every, &name);
             // The one killed before holds it for a while.
-            let held = poll(lasts, || (!victim.is_running()).then_some(())).is_some();
-            (!held && stage.count(owner) > 0).then_some(victim)
+            let owner = until("it owns the stream or is refused", SOON, || {
+                let owner = stage.count(&owns) > 0;
+                (owner || !victim.is_running()).then_some(owner)
+            });
+            owner.then_some(victim)
         });
-        let instant = dice.instant(lasts.min(Duration::from_millis(300)));
+        let instant = dice.instant(lasts.min(Duration::from_secs(1)));
         // Nothing to see: this is the wait.
         let _nothing: Option<()> = poll(instant, || None);
         victim.kill();
