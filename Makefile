@@ -1,6 +1,6 @@
 # One verb per target; each recipe is one script. `make run DATA=file.csv FLAGS="--time-column …"` takes other prices.
 .DEFAULT_GOAL := help
-.PHONY: help up down status env run test check bench
+.PHONY: help up down status env run test nightly check bench
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -22,6 +22,9 @@ run: ## fixture and real prices, from import to two published results
 
 test: ## every test, those against the real servers included
 	@scripts/test.sh
+
+nightly: ## random cases by the thousand: snapshots, faults and kills against the batch
+	@scripts/nightly.sh
 
 check: ## format, lints, and every test
 	@scripts/check.sh

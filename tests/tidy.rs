@@ -298,6 +298,41 @@ fn no_test_file_is_forgotten() {
     report(&errors);
 }
 
+/// Cases of a stream that `tests/cases.md` must have, the number of each alone or in a list.
+const CASES: &[&str] = &[
+    "48", "49", "50", "51", "52", "53", "54", "55", "56", "57", "58", "59", "60", "61", "62", "63",
+    "64", "65", "66", "67", "68", "69", "70", "78", "s1", "s4", "s5", "s6", "s7", "s8", "s13",
+    "s14", "s15", "s16", "s17", "s20", "s24",
+];
+
+#[test]
+fn every_case_has_tests_and_every_test_of_a_case_is_there() {
+    let mut errors = Vec::new();
+    let table = fs::read_to_string("tests/cases.md").expect("tests/cases.md");
+    let sources: String =
+        ["src", "tests"].iter().flat_map(|root| sources(root)).map(|(_, text)| text).collect();
+    let mut cases = Vec::new();
+    for row in table.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [case, _, tests] = cells[..] else {
+            errors.push(format!("tests/cases.md: not three cells: {row}"));
+            continue;
+        };
+        cases.extend(case.split(", "));
+        let mut named = tests.split('`').skip(1).step_by(2).peekable();
+        if named.peek().is_none() {
+            errors.push(format!("tests/cases.md: {case} has no test"));
+        }
+        for test in named.filter(|test| !sources.contains(&format!("fn {test}("))) {
+            errors.push(format!("tests/cases.md: {case}: there is no test `{test}`"));
+        }
+    }
+    for missing in CASES.iter().filter(|case| !cases.contains(case)) {
+        errors.push(format!("tests/cases.md: nothing about {missing}"));
+    }
+    report(&errors);
+}
+
 #[test]
 fn every_room_and_every_fixture_is_spoken_of() {
     let mut errors = Vec::new();

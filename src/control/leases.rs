@@ -82,7 +82,13 @@ pub async fn acquire(
         Grant::Claim { epoch, fence } => {
             if is_stream(name) {
                 // Durable before the first effect under it: a database restored from an older backup is then told.
-                control.artifacts()?.raise_fence_high_water(name, epoch, fence)?;
+                if let Err(error) = raise(control, name, epoch, fence) {
+                    // Nothing was done under it: nobody shall wait for it to run out.
+                    if let Err(error) = control.ready_store().await?.release(name, &owner).await {
+                        tracing::warn!(%error, "the lease runs out by itself");
+                    }
+                    return Err(error);
+                }
             }
             Ok(one(row))
         }
@@ -170,6 +176,10 @@ pub async fn new_epoch(
 /// Leases whose fences are noted outside of the database too: those of streams, which write files.
 fn is_stream(name: &str) -> bool {
     name.starts_with("stream/")
+}
+
+fn raise(control: &Control, name: &str, epoch: i64, fence: i64) -> Result<(), Error> {
+    Ok(control.artifacts()?.raise_fence_high_water(name, epoch, fence)?)
 }
 
 fn high_water(control: &Control, name: &str) -> Result<Option<HighWater>, Error> {

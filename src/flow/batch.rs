@@ -129,7 +129,8 @@ impl FeatureBatch {
         by_node.sort_unstable_by_key(|(_, id)| *id);
         let mut by_name: Vec<&Part> = parts.iter().collect();
         by_name.sort_unstable_by_key(|part| part.times.instrument.as_str());
-        object(by_name.len() > 1, &by_name, &mut values, |part, values| {
+        // A flow over all instruments of a log in which none came yet: an object of none.
+        object(by_name.len() != 1, &by_name, &mut values, |part, values| {
             if by_name.len() > 1 {
                 write_key(&part.times.instrument, values);
             }

@@ -19,6 +19,11 @@ impl Dice {
         Self(seed)
     }
 
+    /// Another source, drawn from this one.
+    pub(crate) fn fork(&mut self) -> Self {
+        Self(self.next())
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;

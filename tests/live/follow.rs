@@ -313,6 +313,25 @@ fn every_compression_is_read_and_a_start_within_a_batch_gives_no_record_twice() 
 }
 
 #[test]
+fn topics_that_the_broker_compresses_by_each_kind_are_read() {
+    for kind in ["gzip", "snappy", "lz4", "zstd"] {
+        let Some(place) = Place::new(&[("compression.type", kind)]) else { return };
+        let long = "x".repeat(10_000);
+        place.write_at_once(&["a", &long, "c"], Compression::None);
+        place.write(&["d"]);
+        // What a producer compressed is compressed anew, of the broker's kind.
+        place.write_at_once(&["e", "f"], Compression::Gzip);
+        for start in 0..6 {
+            let seen = place.read(start, FollowLimits::default());
+            let expected = ["a", &long, "c", "d", "e", "f"];
+            assert_eq!(seen.texts(), expected[usize::try_from(start).expect("small")..], "{kind}");
+            assert_eq!((seen.lost.len(), seen.mute.len()), (0, 0), "{kind}");
+        }
+        assert_eq!(place.value_at(1).as_deref(), Some(&long[..]), "{kind}");
+    }
+}
+
+#[test]
 fn offsets_that_compaction_took_are_accounted_for() {
     let config = [
         ("cleanup.policy", "compact"),

@@ -47,6 +47,12 @@ fn a_topic_made_anew_under_the_same_name_is_foreign() {
     foreign(&stage, &log.stream(&flow, &[]), "topic_id");
     let report = stage.json(&log.stream(&flow, &["--once-n", "20", "--run-id", "new"]));
     assert_eq!(counts(&report), [20, 0, 0, 0, 0], "{report}");
+    // Nor is one that has fewer partitions than the journal.
+    log.delete();
+    log.make_with(1);
+    for more in [&["--once-n", "11"][..], &[]] {
+        foreign(&stage, &log.stream(&flow, more), "topic_id");
+    }
 }
 
 #[test]

@@ -135,39 +135,69 @@ fn a_bounded_run_without_a_broker_gives_up_in_time_with_75() {
 }
 
 #[test]
-fn a_wrong_password_is_bad_input_and_not_an_outage() {
+fn a_stream_over_tls_with_a_login_is_read_and_each_mistake_is_told_apart() {
     let Some(instance) = Instance::new() else { return };
     instance.run("kafka-up");
+    let plain = instance.setting("FINAZ_BROKERS");
+    let log = Log::at(&plain, 2);
+    write(&log, 0..20);
     let tls = instance.script("env").arg("tls").output().expect("the settings over TLS");
     let tls = String::from_utf8(tls.stdout).expect("text");
     let tls = tls.lines().find_map(|line| line.strip_prefix("FINAZ_BROKERS=")).expect("brokers");
     let Some(mut stage) = Stage::without_warehouse() else { return };
     stage.set("FINAZ_BROKERS", tls);
+    stage.set("FINAZ_SERVICE_TIMEOUT_SEC", "20");
     let flow = stage.live_flow("f", &["i"]);
     let ca = instance.state().join("certs/ca.crt").display().to_string();
+    let password = instance.state().join("password").display().to_string();
     let wrong = stage.file("wrong", "hunter2\n");
-    let args = [
-        "stream",
-        "--topic",
-        "t",
-        "--group",
-        "g",
-        "--flow",
-        &flow,
-        "--tls-ca",
-        &ca,
-        "--broker-sasl",
-        "scram-sha-512",
-        "--broker-user",
-        "finaz",
-        "--broker-password-file",
-        &wrong,
-    ];
-    for more in [&[][..], &["--once-n", "5"]] {
-        let run = stage.finaz(&[&args[..], more].concat());
-        assert!(!run.out.contains("hunter2") && !run.err.contains("hunter2"), "{run:?}");
-        run.refuses(2, "BROKER_LOGIN");
+    let login = |password: &str| {
+        let words = ["--broker-user", "finaz", "--broker-password-file", password];
+        words.map(str::to_owned).to_vec()
+    };
+    let args = |more: &[&str], login: Vec<String>| -> Vec<String> {
+        let args = log.stream(&flow, more);
+        args.into_iter().map(str::to_owned).chain(login).collect()
+    };
+    let run = |args: &[String]| stage.finaz(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    for mechanism in ["plain", "scram-sha-256", "scram-sha-512"] {
+        let tls = ["--tls-ca", &ca, "--broker-sasl", mechanism];
+        let bounded = [&tls[..], &["--run-id", mechanism, "--once-n", "20"]].concat();
+        let report = run(&args(&bounded, login(&password))).exits(0).json();
+        assert_eq!((&report["read"], &report["ledger_ok"]), (&json!(20), &json!(true)));
+        // A daemon does not wait for a password to become right.
+        for more in [&bounded[..], &tls] {
+            let run = run(&args(more, login(&wrong)));
+            assert!(!run.out.contains("hunter2") && !run.err.contains("hunter2"), "{run:?}");
+            run.refuses(2, "BROKER_LOGIN");
+        }
     }
+    run(&args(&[], login(&password))).refuses(2, "BROKER_UNTRUSTED");
+    run(&args(&[], Vec::new())).refuses(2, "BROKER_SPEAKS_TLS");
+    let anonymous = ["--broker-tls", "on", "--tls-ca", &ca];
+    run(&args(&anonymous, Vec::new())).refuses(2, "BROKER_WANTS_LOGIN");
+    let mut place = args(&anonymous, Vec::new());
+    place.extend(["--brokers".to_owned(), plain]);
+    run(&place).refuses(2, "BROKER_SPEAKS_PLAINTEXT");
+    // Markers are written by the other client; a daemon comes back to a broker that was killed, over TLS as well.
+    let tls = ["--tls-ca", &ca];
+    let daemon =
+        args(&[&tls[..], &["--run-id", "r", "--commit-every", "0.05"]].concat(), login(&password));
+    let daemon = stage.start(&daemon.iter().map(String::as_str).collect::<Vec<_>>());
+    let read = "SELECT coalesce(max((report::json->>'read')::int), 0) FROM finaz.streams WHERE run_id = 'r'";
+    until("it commits", SOON, || (stage.value(read) == "20").then_some(()));
+    kill(instance.pid("kafka"));
+    instance.run("kafka-up");
+    write(&log, 20..40);
+    until("it commits", SOON, || (stage.value(read) == "40").then_some(()));
+    let mut mark =
+        ["stream", "mark", "END_OF_BOUNDED_SOURCE", "--topic", &log.topic, "--tls-ca", &ca]
+            .map(str::to_owned)
+            .to_vec();
+    mark.extend(login(&password));
+    run(&mark).exits(0);
+    let report = daemon.wait(SOON).exits(0).json();
+    assert_eq!((&report["state"], &report["read"]), (&json!("ENDED"), &json!(40)), "{report}");
 }
 
 #[test]

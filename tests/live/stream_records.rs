@@ -177,6 +177,36 @@ fn a_topic_of_nothing_but_poison_ends_in_order_and_fills_no_log() {
 }
 
 #[test]
+fn a_stream_told_to_end_before_anything_came_ends_in_order_whatever_its_flow_reads() {
+    let Some(log) = Log::new(2) else { return };
+    let Some(stage) = Stage::for_log(&log) else { return };
+    let one = stage.live_flow("one", &["i"]);
+    let text = std::fs::read_to_string(&one).expect("the flow");
+    let all = text.replace("instruments: [i]\n", "").replace("name: one", "name: all");
+    let all = stage.file("all.yaml", all);
+    for (run, flow, values) in [("one", &one, json!([])), ("all", &all, json!({}))] {
+        for (how, more) in
+            [("whole", &[][..]), ("split", &["--partitions", "0,1"]), ("auto", &["--auto"])]
+        {
+            let run = format!("{run}.{how}");
+            let emit = stage.path(&format!("{run}.jsonl"));
+            let emit = emit.to_str().expect("a path");
+            let args = ["--run-id", &run, "--emit", emit, "--commit-every", "0.05"];
+            let mut daemon = stage.start(&log.stream(flow, &[&args[..], more].concat()));
+            let opened = format!(
+                "SELECT count(*) FROM finaz.streams WHERE run_id = '{run}' AND state = 'FLOWING'"
+            );
+            until("it reads", SOON, || (stage.count(&opened) > 0).then_some(()));
+            daemon.signal(rustix::process::Signal::TERM);
+            let report = daemon.wait(SOON).exits(0).json();
+            assert_eq!((counts(&report), &report["rows"]), ([0; 5], &json!(0)), "{report}");
+            assert_eq!(report["values"], values, "{report}");
+            assert_eq!(std::fs::read_to_string(emit).expect("the values"), "");
+        }
+    }
+}
+
+#[test]
 fn a_null_close_is_a_gap_and_consumed() {
     let Some(log) = Log::new(1) else { return };
     let Some(stage) = Stage::for_log(&log) else { return };

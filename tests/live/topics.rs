@@ -25,6 +25,7 @@ pub(crate) struct Log {
     pub(crate) brokers: String,
     pub(crate) topic: String,
     partitions: u32,
+    config: Vec<(String, String)>,
 }
 
 impl Log {
@@ -34,12 +35,25 @@ impl Log {
         Some(Self::at(&setting("FINAZ_BROKERS")?, partitions))
     }
 
+    /// The same with settings of the topic's own.
+    #[track_caller]
+    pub(crate) fn with(partitions: u32, config: &[(&str, &str)]) -> Option<Self> {
+        Some(Self::configured(&setting("FINAZ_BROKERS")?, partitions, config))
+    }
+
     #[track_caller]
     pub(crate) fn at(brokers: &str, partitions: u32) -> Self {
+        Self::configured(brokers, partitions, &[])
+    }
+
+    #[track_caller]
+    fn configured(brokers: &str, partitions: u32, config: &[(&str, &str)]) -> Self {
         let runtime = Runtime::new().expect("a runtime");
         let kafka = runtime.block_on(Kafka::builder(brokers).connect()).expect("a broker");
         let topic = format!("finaz-test-stream-{}", Uuid::new_v4().simple());
-        let log = Self { runtime, kafka, brokers: brokers.to_owned(), topic, partitions };
+        let config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let config = config.collect();
+        let log = Self { runtime, kafka, brokers: brokers.to_owned(), topic, partitions, config };
         log.make();
         log
     }
@@ -47,9 +61,18 @@ impl Log {
     /// Makes the topic, again if it was deleted.
     #[track_caller]
     pub(crate) fn make(&self) {
-        let partitions = i32::try_from(self.partitions).expect("a handful");
+        self.make_with(self.partitions);
+    }
+
+    /// The same with another number of partitions.
+    #[track_caller]
+    pub(crate) fn make_with(&self, partitions: u32) {
+        let count = i32::try_from(partitions).expect("a handful");
         until("the topic is made", SOON, || {
-            let topic = NewTopic::new(&self.topic, partitions, 1).expect("a name");
+            let mut topic = NewTopic::new(&self.topic, count, 1).expect("a name");
+            for (key, value) in &self.config {
+                topic = topic.with_config(key, value);
+            }
             let admin = self.kafka.admin();
             let made = admin.create_topics([topic], Default::default());
             // The broker may still be busy with deleting it.
@@ -61,7 +84,7 @@ impl Log {
                 .then_some(())
         });
         until("the topic has its leaders", SOON, || {
-            (0..self.partitions).all(|at| self.try_end(at).is_some()).then_some(())
+            (0..partitions).all(|at| self.try_end(at).is_some()).then_some(())
         });
     }
 

@@ -42,6 +42,14 @@ fn the_fixture_gives_the_golden() {
 }
 
 #[test]
+fn values_of_no_instrument_are_json_as_well() {
+    let flow = Flow::parse(FIXTURE.as_bytes(), "f.yaml").expect("the fixture");
+    let none = gather(&flow, Hash::of(b"log"), Vec::new());
+    assert_eq!((text(none.values_bytes()), none.rows()), ("{}", 0));
+    assert_eq!(none.values_hash, Hash::of(b"{}"));
+}
+
+#[test]
 fn real_prices_give_the_hashes_of_ta_lib() {
     let vectors: serde_json::Value =
         serde_json::from_slice(include_bytes!("../../../tests/data/vectors/talib.json"))
