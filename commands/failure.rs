@@ -191,6 +191,23 @@ impl From<Error> for Failure {
                     "name": name, "field": field, "held": held, "offered": offered
                 }))
             }
+            Error::CheckpointConflict { id, held, offered } => {
+                let hint = "its stream was begun anew under the same name; drop the old one to make a new one";
+                Self::new(1, "CHECKPOINT_CONFLICT", said, hint).with(json!({
+                    "checkpoint": id, "held": held, "offered": offered
+                }))
+            }
+            Error::CheckpointIncompatible { id, field, held, offered } => {
+                let hint = "restore one that this finaz and this stream made; nothing was changed";
+                Self::new(1, "CHECKPOINT_INCOMPATIBLE", said, hint).with(json!({
+                    "checkpoint": id, "field": field, "held": held, "offered": offered
+                }))
+            }
+            Error::CheckpointDamaged { id, blob, what } => {
+                let hint = "nothing was changed; see `finaz checkpoint list` for another, and bring the blob back";
+                Self::new(1, "CHECKPOINT_DAMAGED", said, hint)
+                    .with(json!({"checkpoint": id, "blob": blob, "what": what}))
+            }
             Error::JournalMoved { name, fence, found } => {
                 let hint = "start the stream anew: it goes on from what the journal holds";
                 let (current_fence, seq) = found.unzip();

@@ -2,6 +2,7 @@
 
 mod admit;
 mod cas;
+mod checkpoint;
 mod completions;
 mod context;
 mod db;
@@ -82,6 +83,8 @@ enum Work {
     Reconcile(reconcile::ReconcileArgs),
     Replay(Box<replay::ReplayArgs>),
     Stream(Box<stream::StreamArgs>),
+    #[command(subcommand)]
+    Checkpoint(checkpoint::CheckpointCommand),
     Parity(parity::ParityArgs),
     #[command(subcommand)]
     Cas(cas::CasCommand),
@@ -149,6 +152,7 @@ async fn dispatch(cx: &mut Context<'_>, work: Work) -> Result<Exit, Failure> {
         Work::Replay(args) => replay::run(cx, *args).await,
         Work::Parity(args) => parity::run(cx, args).await,
         Work::Stream(args) => Box::pin(stream::run(cx, *args)).await,
+        Work::Checkpoint(command) => Box::pin(checkpoint::run(cx, command)).await,
         Work::Cas(command) => cas::run(cx, command).await,
         Work::Db(command) => db::run(cx, command).await,
         Work::Doctor(args) => doctor::run(cx, args).await,

@@ -202,6 +202,24 @@ pub(crate) fn stdout_is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
+/// Whether somebody is there who can be asked something.
+pub(crate) fn is_conversation() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Asks on stderr, and waits for a line.
+pub(crate) async fn ask(question: String) -> Result<String, Failure> {
+    let asked = tokio::task::spawn_blocking(move || {
+        let mut stderr = io::stderr().lock();
+        stderr.write_all(question.as_bytes()).and_then(|()| stderr.flush())?;
+        drop(stderr);
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).map(|_bytes| line)
+    });
+    let line = asked.await.map_err(|error| Failure::internal(&error))?;
+    line.map_err(|error| Failure::internal(&error))
+}
+
 /// Whether stdout takes colour.
 pub(crate) fn stdout_takes_colour() -> bool {
     stdout_is_terminal() && config::colour_wanted()

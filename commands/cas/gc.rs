@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::ui::Exit;
 
-/// Remove artifacts that no name, run or publication needs any more
+/// Remove artifacts that no name, run, publication, stream or checkpoint needs any more
 #[derive(Debug, clap::Args)]
 pub(crate) struct GcArgs {
     /// Keep what was written or used within this time

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use finaz::control::stream::{self, MAX_JUMP, Pauses, Split, StreamReport, StreamRequest};
+use finaz::control::stream::{
+    self, Checkpoints, MAX_JUMP, Pauses, Split, StreamReport, StreamRequest,
+};
 
 use super::RunArgs;
 use crate::context::Context;
@@ -50,6 +52,12 @@ pub(crate) struct FollowArgs {
     /// Read nothing with fewer MiB free for artifacts, until there is space again; 0: never
     #[arg(long, value_name = "MIB", default_value_t = Pauses::DEFAULT.free_disk_mib, allow_negative_numbers = true)]
     pause_free_disk: u64,
+    /// Keep a commit by name this often, as `finaz checkpoint commit` does; left out: never
+    #[arg(long, value_name = "SEC", allow_negative_numbers = true)]
+    checkpoint_every: Option<f64>,
+    /// Of these keep the newest so many
+    #[arg(long, value_name = "N", default_value_t = Checkpoints::KEEP, allow_negative_numbers = true)]
+    checkpoint_keep: i64,
 }
 
 pub(super) async fn run(cx: &mut Context<'_>, args: FollowArgs) -> Result<Exit, Failure> {
@@ -76,6 +84,9 @@ pub(super) async fn run(cx: &mut Context<'_>, args: FollowArgs) -> Result<Exit, 
             in_flight_mib: args.pause_in_flight,
             free_disk_mib: args.pause_free_disk,
         },
+        checkpoints: args
+            .checkpoint_every
+            .map(|every| Checkpoints { every, keep: args.checkpoint_keep }),
     };
     let report =
         cx.draining(async |control, stop| stream::stream(control, request, stop).await).await?;

@@ -40,10 +40,10 @@ enum StreamCommand {
 
 /// Which run of a stream.
 #[derive(Debug, clap::Args)]
-struct RunArgs {
+pub(crate) struct RunArgs {
     /// Run id [default: that of the only stream there is]
     #[arg(long, value_name = "RUN", env = "FINAZ_STREAM_RUN_ID", hide_env_values = true)]
-    run_id: Option<String>,
+    pub(crate) run_id: Option<String>,
 }
 
 pub(crate) async fn run(cx: &mut Context<'_>, args: StreamArgs) -> Result<Exit, Failure> {

@@ -4,6 +4,7 @@
 //! pointer, under the lease, from where this process left it. What died in between leaves blobs that nobody names.
 
 mod handing;
+mod keeping;
 mod merging;
 mod moving;
 mod reading;
@@ -25,9 +26,10 @@ use crate::store::{
 use crate::stream::{Accepted, Delta, Identity};
 
 pub(super) use handing::{Handing, handoff};
+pub(super) use keeping::{check_segments, keep_manifest, manifest, read_manifest, restore, same};
 use merging::Merging;
 pub(super) use moving::{Document, Imported, export, import};
-pub(super) use reading::{applied, fates, head, knows, quarantined};
+pub(super) use reading::{applied, fates, head, knows, loaded, quarantined};
 
 /// Merges of fewer bytes are made within a commit; reading and hashing this much takes about a millisecond.
 const INLINE_BYTES_MAX: u64 = 1 << 20;
@@ -174,6 +176,7 @@ impl Journal {
             head: hash,
             blobs,
             status,
+            restored: None,
         };
         let verdict = self.store.commit_stream(&self.lease, &self.identity.run_id, &next).await?;
         settled(&self.lease, verdict)?;

@@ -320,6 +320,7 @@ async fn through(
         commit_every: 1.0,
         max_jump: MAX_JUMP.to_owned(),
         pauses: Pauses::DEFAULT,
+        checkpoints: None,
     };
     let told = stop.clone();
     let streamed = match replayed {

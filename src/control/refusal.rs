@@ -146,6 +146,15 @@ pub enum Error {
     /// (`first` is the first record that it lacks there); the partitions `apart` have lost records that it may lack.
     #[error("the snapshot is no whole history of {name}: {}", gap(*late, *first, apart))]
     HandoffGap { name: String, late: u64, first: Option<(i32, i64)>, apart: Vec<i32> },
+    /// A checkpoint of this id is there and is another.
+    #[error("checkpoint {id} is there with manifest {held}, not {offered}")]
+    CheckpointConflict { id: String, held: Hash, offered: Hash },
+    /// A checkpoint that this program, or this stream, cannot take up.
+    #[error("checkpoint {id} has {field} {held}, not {offered}")]
+    CheckpointIncompatible { id: String, field: &'static str, held: String, offered: String },
+    /// A checkpoint of which something is missing or changed.
+    #[error("checkpoint {id} is damaged: {what}")]
+    CheckpointDamaged { id: String, blob: Option<Hash>, what: String },
     /// Records that were read and have no treatment, or two: a defect of this program.
     #[error("the ledger of {run_id} does not hold: nothing was committed")]
     LedgerBroken { run_id: String },

@@ -10,6 +10,7 @@
 //! A head and a segment are read strictly: what is read is what would be written, byte for byte. They are blobs of the
 //! artifact store besides, and so no byte of them is trusted before its hash was.
 
+mod checkpoint;
 mod compact;
 mod document;
 mod fields;
@@ -20,6 +21,7 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
+pub use checkpoint::{BlobRef, Checkpoint, Difference};
 pub use compact::{Merge, merge};
 pub use document::{Exported, exported, imported};
 pub use handoff::{Checked, HandedCommit, Handoff, HandoffPart, HandoffPartition, History};

@@ -7,6 +7,7 @@
 //! one order: lease, outbox, run.
 
 mod admission;
+mod checkpoints;
 mod claim;
 mod connect;
 mod finish;
@@ -29,6 +30,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::WrongType;
 
 pub use admission::{Admitted, Verdict};
+pub use checkpoints::{CheckpointRow, Named, NewCheckpoint, RestoreRow};
 pub use claim::{Claim, ClaimedRun};
 pub use connect::{Connect, Limits};
 pub use finish::Ended;
@@ -42,8 +44,8 @@ pub use reconcile::PublishedRef;
 pub use run::{RunFilter, RunRow};
 pub use schema::SchemaState;
 pub use streams::{
-    StreamBarred, StreamLease, StreamMove, StreamRefusal, StreamRow, StreamStatus, StreamVerdict,
-    StreamView,
+    Restored, StreamBarred, StreamLease, StreamMove, StreamRefusal, StreamRow, StreamStatus,
+    StreamVerdict, StreamView,
 };
 pub use sweep::Swept;
 

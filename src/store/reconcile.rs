@@ -90,7 +90,7 @@ impl Store {
     }
 
     /// Every blob that the database names: results, the flows and snapshots of all runs, what the heads of streams
-    /// need, and what was handed over. A stream's blobs that are being committed at this moment are not named yet: they were written, or found
+    /// and their checkpoints need, and what was handed over. A stream's blobs that are being committed at this moment are not named yet: they were written, or found
     /// and touched, by that commit or by a merge less than a minute before it, so they are younger than what `gc` removes.
     pub async fn named_blobs(&self) -> Result<Vec<Hash>, Error> {
         let client = self.client().await?;
@@ -100,6 +100,7 @@ impl Store {
                  UNION SELECT flow FROM finaz.api_runs UNION SELECT snapshot FROM finaz.api_runs
                  UNION SELECT flow FROM finaz.streams UNION SELECT unnest(blobs) FROM finaz.streams
                  UNION SELECT manifest FROM finaz.handoffs
+                 UNION SELECT unnest(blobs) FROM finaz.checkpoints
                  UNION SELECT snapshot FROM finaz.handoffs WHERE snapshot IS NOT NULL",
                 &[],
             )

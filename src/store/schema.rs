@@ -7,10 +7,11 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("control", include_str!("schema/0001_control.sql")),
     ("streams", include_str!("schema/0002_streams.sql")),
     ("handoffs", include_str!("schema/0003_handoffs.sql")),
+    ("checkpoints", include_str!("schema/0004_checkpoints.sql")),
 ];
 
 /// The schema version that this binary was made for.
-pub(super) const NEEDED: i32 = 3;
+pub(super) const NEEDED: i32 = 4;
 
 /// What the database has and what this binary needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -15,7 +15,7 @@ const TRY_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Locks the lease. What it returns is judged by the statement behind it, whose clock is read after the lock was
 /// granted.
-const LOCK_LEASE: &str = "SELECT 1 FROM finaz.leases WHERE name = $1 FOR UPDATE";
+pub(super) const LOCK_LEASE: &str = "SELECT 1 FROM finaz.leases WHERE name = $1 FOR UPDATE";
 
 /// The lease of `$1` if it is the asker's (`$2` owner, `$3` epoch, `$4` fence) and its time is not over; and the note of
 /// a refusal where it is not. Runs behind LOCK_LEASE in the same transaction. `{effect}` says what was refused.
@@ -74,9 +74,16 @@ const MOVE: &str = "
                reason = $12, report = $13, committed_at = clock_timestamp()
         FROM v WHERE s.name = v.name AND s.fence = $6 AND s.seq = $7 AND (s.epoch, s.fence) <= ($3, $4)
         RETURNING s.seq
-    )
+    ){noted}
     SELECT EXISTS (SELECT FROM v), l.owner, l.fence, EXISTS (SELECT FROM u)
     FROM (VALUES (1)) AS one LEFT JOIN finaz.leases AS l ON l.name = $1";
+
+/// In [`MOVE`], where it goes back: who did that, and why.
+const NOTE_RESTORE: &str = ",
+    n AS (
+        INSERT INTO finaz.restores (name, run_id, checkpoint, manifest_hash, from_seq, seq, epoch, fence, who, reason)
+        SELECT $1, $5, $14::text, $15::bytea, $7, $8, $3, $4, $16::text, $17::text FROM u
+    )";
 
 /// Behind UNDER_LEASE: asks, and changes nothing.
 const ASK: &str = "
@@ -168,6 +175,17 @@ pub struct StreamMove {
     /// Everything that the head needs, itself included.
     pub blobs: Vec<Hash>,
     pub status: StreamStatus,
+    /// It goes back to a checkpoint.
+    pub restored: Option<Restored>,
+}
+
+/// Why a stream goes back, for the record.
+#[derive(Clone, Debug)]
+pub struct Restored {
+    pub checkpoint: String,
+    pub manifest_hash: Hash,
+    pub who: String,
+    pub reason: String,
 }
 
 /// Who has the lease instead; nobody, where there is none.
@@ -308,26 +326,32 @@ impl Store {
         run_id: &str,
         next: &StreamMove,
     ) -> Result<StreamVerdict, Error> {
-        let statement = under_lease(JOURNAL, MOVE);
+        let noted = if next.restored.is_some() { NOTE_RESTORE } else { "" };
+        let statement = under_lease(JOURNAL, &MOVE.replace("{noted}", noted));
         let head: &[u8] = next.head.as_bytes();
         let blobs: Vec<&[u8]> = next.blobs.iter().map(|hash| &hash.as_bytes()[..]).collect();
-        let row = self
-            .under_lease(
-                lease,
-                &statement,
-                &[
-                    &run_id,
-                    &next.from_fence,
-                    &next.from_seq,
-                    &next.seq,
-                    &head,
-                    &blobs,
-                    &next.status.state,
-                    &next.status.reason,
-                    &next.status.report,
-                ],
-            )
-            .await?;
+        let mut more: Vec<&(dyn ToSql + Sync)> = vec![
+            &run_id,
+            &next.from_fence,
+            &next.from_seq,
+            &next.seq,
+            &head,
+            &blobs,
+            &next.status.state,
+            &next.status.reason,
+            &next.status.report,
+        ];
+        let restored = next.restored.as_ref();
+        let manifest_hash = restored.map(|restored| restored.manifest_hash.as_bytes().as_slice());
+        if let Some(restored) = restored {
+            more.extend::<[&(dyn ToSql + Sync); 4]>([
+                &restored.checkpoint,
+                &manifest_hash,
+                &restored.who,
+                &restored.reason,
+            ]);
+        }
+        let row = self.under_lease(lease, &statement, &more).await?;
         Ok(match judged(&row) {
             Err(refusal) => StreamVerdict::Refused(refusal),
             Ok(()) if row.get(3) => StreamVerdict::Committed,

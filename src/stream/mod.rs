@@ -28,4 +28,4 @@ pub use pressure::{Limits, Load, Pressure, enough};
 pub use record::{
     Accepted, Applied, Delta, Fate, Identity, Quarantined, Reason, Treatment, identity_of,
 };
-pub use state::{Gathering, Kept, Standing};
+pub use state::{ENGINE, Gathering, Kept, Position, STATE, Standing};

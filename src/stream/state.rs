@@ -14,6 +14,43 @@ use crate::invalid::Invalid;
 /// Of the layout below; another one is refused, never half read.
 const VERSION: i64 = 1;
 
+/// The layout of the state, for whoever keeps it.
+pub const STATE: i64 = VERSION;
+/// The rules by which records are decided and values computed. Another number: the same log may come to other values.
+pub const ENGINE: i64 = 1;
+
+/// How far a kept state has come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Position {
+    pub next_offsets: BTreeMap<i32, i64>,
+    /// W, nanoseconds since 1970 UTC; `None` while it has not moved.
+    pub watermark: Option<i64>,
+    pub ledger: Ledger,
+}
+
+impl Position {
+    /// Of a state; `None` when it is none.
+    #[must_use]
+    pub fn of(state: &Value) -> Option<Self> {
+        let map = as_map(state)?;
+        if map.get("version") != Some(&Value::Int(VERSION)) {
+            return None;
+        }
+        let watermark = as_int(map.get("watermark")?)?;
+        let lanes = as_list(map.get("lanes")?)?.iter().map(lane_of);
+        let lanes: BTreeMap<i32, Lane> = lanes.collect::<Option<_>>()?;
+        let ledger = lanes.values().fold(Ledger::default(), |sum, lane| sum.plus(&lane.ledger));
+        Some(Self {
+            next_offsets: lanes
+                .iter()
+                .map(|(partition, lane)| (*partition, lane.next_offset))
+                .collect(),
+            watermark: (watermark > i64::MIN).then_some(watermark),
+            ledger,
+        })
+    }
+}
+
 /// How a partition stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standing {

@@ -48,6 +48,7 @@ fn step(from: (i64, i64), seq: i64) -> StreamMove {
         head,
         blobs: vec![Hash::of(b"segment"), head],
         status: status("FLOWING"),
+        restored: None,
     }
 }
 

@@ -2,6 +2,7 @@
 //! servers up and sets it to `required`. One test binary, one module per concern.
 
 mod admission;
+mod checkpoints;
 mod commits;
 mod dice;
 mod disk;

@@ -111,7 +111,15 @@ pub(in crate::control) async fn import(
     blobs.push(hash);
     let status = StreamStatus { state: "IMPORTED".to_owned(), reason: None, report: None };
     let (from_fence, from_seq) = from;
-    let moved = StreamMove { from_fence, from_seq, seq: next.seq, head: hash, blobs, status };
+    let moved = StreamMove {
+        from_fence,
+        from_seq,
+        seq: next.seq,
+        head: hash,
+        blobs,
+        status,
+        restored: None,
+    };
     settled(lease, store.commit_stream(lease, &identity.run_id, &moved).await?)?;
     Ok(Imported { seq: next.seq, already_present: false })
 }

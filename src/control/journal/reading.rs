@@ -40,18 +40,22 @@ pub(super) fn load(
             }
         }
     }
+    let loaded = loaded(artifacts, &head)?;
+    Ok(Some((hash, head, loaded)))
+}
+
+/// What a stream goes on with from this head.
+pub(in crate::control) fn loaded(artifacts: &Artifacts, head: &Head) -> Result<Loaded, Error> {
     let mut identities = Vec::new();
     let mut accepted = Vec::new();
-    each(artifacts, &head, Kind::Identities, &mut |segment| {
+    each(artifacts, head, Kind::Identities, &mut |segment| {
         identities.push(segment.identities().collect());
     })?;
-    each(artifacts, &head, Kind::Accepted, &mut |segment| {
+    each(artifacts, head, Kind::Accepted, &mut |segment| {
         let left = segment.accepted().filter(|event| event.event_time >= head.drained_before);
         accepted.extend(left);
     })?;
-    let state = head.state.clone();
-    let loaded = Loaded { state, identities, accepted, seq: row.seq };
-    Ok(Some((hash, head, loaded)))
+    Ok(Loaded { state: head.state.clone(), identities, accepted, seq: head.seq })
 }
 
 /// Everything that was applied, in order.

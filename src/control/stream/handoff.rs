@@ -104,6 +104,7 @@ pub async fn handoff(
         commit_every: 1.0,
         max_jump: MAX_JUMP.to_owned(),
         pauses: Pauses::DEFAULT,
+        checkpoints: None,
     };
     let (setup, broker) = prepare(control, stream).await?;
     let snapshot = inputs::snapshot_of(control, &setup.flow, asked.as_deref())?;

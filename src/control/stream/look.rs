@@ -352,6 +352,10 @@ async fn open<'a>(
 }
 
 fn unknown(run_id: &str) -> Error {
+    if run_id.is_empty() {
+        let hint = "`finaz stream --topic --group --flow` begins one";
+        return Invalid::new("STREAM_UNKNOWN", "--run-id", "no stream was begun yet", hint).into();
+    }
     let message = "no such stream";
     let place = run_id.escape_debug().to_string();
     Invalid::new("STREAM_UNKNOWN", place, message, "see `finaz stream status`").into()

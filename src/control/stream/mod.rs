@@ -2,6 +2,7 @@
 
 mod brakes;
 mod chain;
+mod checkpoint;
 mod conclude;
 mod fleet;
 mod handoff;
@@ -24,6 +25,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 pub use chain::{HandoffView, HandoffsReport, handoffs};
+pub use checkpoint::{
+    CheckpointView, CheckpointsReport, CommitReport, DiffReport, DifferenceView, DropReport,
+    RestorePlan, RestoreReport, RestoreRequest, RestoreView, RowView, VerifiedView, VerifyReport,
+    commit as checkpoint_commit, diff as checkpoint_diff, drop as checkpoint_drop,
+    list as checkpoint_list, restore as checkpoint_restore, show as checkpoint_show,
+    verify as checkpoint_verify,
+};
 pub use handoff::{HandoffReport, HandoffRequest, handoff};
 pub use look::{
     Explained, QuarantineReport, QuarantinedView, SeenView, StandingView, StreamsReport, TotalView,
@@ -52,6 +60,9 @@ const NAME_BYTES_MAX: usize = 200;
 /// Shortest time between two commits.
 const COMMIT_SEC_MIN: f64 = 0.01;
 const COMMIT_SEC_MAX: f64 = 3_600.0;
+/// A year.
+const CHECKPOINT_SEC_MAX: f64 = 31_536_000.0;
+const CHECKPOINTS_MAX: i64 = 100_000;
 /// How far a record may be ahead of its partition in event time, unless something else is asked for.
 pub const MAX_JUMP: &str = "400d";
 /// No disk has more mebibytes: an exbibyte.
@@ -91,6 +102,22 @@ pub struct StreamRequest {
     pub commit_every: f64,
     pub max_jump: String,
     pub pauses: Pauses,
+    /// None: the stream makes no checkpoints by itself.
+    pub checkpoints: Option<Checkpoints>,
+}
+
+/// Checkpoints that a stream makes by itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Checkpoints {
+    /// Seconds from one to the next; made right behind a commit.
+    pub every: f64,
+    /// So many stay, at least two.
+    pub keep: i64,
+}
+
+impl Checkpoints {
+    /// Unless something else is asked for.
+    pub const KEEP: i64 = 24;
 }
 
 /// From where on a stream holds back; 0 is never.
@@ -249,7 +276,7 @@ async fn sessions(
                 progressed = session.has_committed();
                 match ended {
                     Ok(end) => session.finish(end).await,
-                    Err(error) => Err(session.broken(error).await),
+                    Err(error) => Err(Box::pin(session.broken(error)).await),
                 }
             }
             Err(error) => Err(error),
@@ -295,6 +322,9 @@ fn check(request: &StreamRequest) -> Result<(Duration, i64), Invalid> {
         let hint = "a second is a good start";
         return Err(Invalid::new("COMMIT_EVERY_INVALID", "--commit-every", message, hint));
     }
+    if let Some(checkpoints) = request.checkpoints {
+        check_checkpoints(checkpoints)?;
+    }
     for (flag, mib) in [
         ("--pause-in-flight", request.pauses.in_flight_mib),
         ("--pause-free-disk", request.pauses.free_disk_mib),
@@ -309,6 +339,21 @@ fn check(request: &StreamRequest) -> Result<(Duration, i64), Invalid> {
         Invalid::new("MAX_JUMP_INVALID", "--max-jump", message, flow::DURATION_FORM)
     })?;
     Ok((Duration::from_secs_f64(every), jump))
+}
+
+fn check_checkpoints(Checkpoints { every, keep }: Checkpoints) -> Result<(), Invalid> {
+    if !(COMMIT_SEC_MIN..=CHECKPOINT_SEC_MAX).contains(&every) {
+        let message =
+            format!("{every} is not from {COMMIT_SEC_MIN} to {CHECKPOINT_SEC_MAX} seconds");
+        let hint = "an hour is 3600";
+        return Err(Invalid::new("CHECKPOINT_EVERY_INVALID", "--checkpoint-every", message, hint));
+    }
+    if !(2..=CHECKPOINTS_MAX).contains(&keep) {
+        let message = format!("{keep} is not from 2 to {CHECKPOINTS_MAX}");
+        let hint = "those made with `finaz checkpoint commit` stay anyway";
+        return Err(Invalid::new("CHECKPOINT_KEEP_INVALID", "--checkpoint-keep", message, hint));
+    }
+    Ok(())
 }
 
 /// Names of groups and runs are parts of file names and lease names elsewhere: plain ones only.
@@ -410,6 +455,7 @@ mod tests {
             commit_every: 1.0,
             max_jump: MAX_JUMP.to_owned(),
             pauses: Pauses::DEFAULT,
+            checkpoints: None,
         }
     }
 

@@ -75,24 +75,35 @@ pub async fn export(
     partition: Option<u32>,
     path: &Path,
 ) -> Result<ExportReport, Error> {
-    let mut views = look::find(control, run_id).await?;
-    let wanted = partition.map(|partition| vec![i32::try_from(partition).unwrap_or(i32::MAX)]);
-    let has = |view: &StreamView| view.row.identity.partitions == wanted;
-    let Some(at) = views.iter().position(has) else {
-        return Err(not_one(&views, partition).into());
-    };
-    let view = views.swap_remove(at);
+    let view = one_of(look::find(control, run_id).await?, partition)?;
     let handing = journal::Handing::of(control.ready_store().await?, &view.row.name).await?;
     handing.check_whole(&view.row.name)?;
     let mut file = NewFile::at(path)?;
     let run_id = view.row.identity.run_id.clone();
     if !journal::export(control.artifacts()?, &view.row, &mut file)? {
-        let message = "nothing was committed yet";
-        let hint = "let it run until its first commit";
-        return Err(Invalid::new("STREAM_EMPTY", run_id, message, hint).into());
+        return Err(empty(run_id).into());
     }
     file.finish()?;
     Ok(ExportReport { run_id, seq: view.row.seq, file: path.display().to_string() })
+}
+
+/// The journal of a run that is meant: the only one, or that of a partition.
+pub(super) fn one_of(
+    mut views: Vec<StreamView>,
+    partition: Option<u32>,
+) -> Result<StreamView, Invalid> {
+    let wanted = partition.map(|partition| vec![i32::try_from(partition).unwrap_or(i32::MAX)]);
+    let has = |view: &StreamView| view.row.identity.partitions == wanted;
+    match views.iter().position(has) {
+        Some(at) => Ok(views.swap_remove(at)),
+        None => Err(not_one(&views, partition)),
+    }
+}
+
+/// A run that has a row and nothing else.
+pub(super) fn empty(run_id: String) -> Invalid {
+    let hint = "let it run until its first commit";
+    Invalid::new("STREAM_EMPTY", run_id, "nothing was committed yet", hint)
 }
 
 /// What to say to make it one journal.

@@ -10,12 +10,13 @@ use super::lease::Held;
 use super::outlook::Outlook;
 use super::quota::Left;
 use super::report::{Counts, Part};
-use super::{GIVEN_UP, Setup, find, owners, plan};
+use super::{Checkpoints, GIVEN_UP, Setup, find, owners, plan};
 use crate::broker::{Broker, Edge, Event, FollowLimits, Follower, Position};
 use crate::control::journal::{self, Journal, Loaded};
 use crate::control::worker::Stop;
 use crate::control::{Control, Error};
 use crate::flow::{FeatureBatch, unite};
+use crate::ids::Hash;
 use crate::store::StreamStatus;
 use crate::stream::{Anchor, Engine, Kept, Marker, Record};
 
@@ -70,6 +71,9 @@ pub(super) struct Session<'a> {
     outlook: Outlook,
     seq: i64,
     committed: bool,
+    /// When a checkpoint was made last, and what the stream goes on from besides its log.
+    last_checkpoint: Instant,
+    snapshot: Option<Hash>,
     /// As many records as were asked for were read; what the reader gave beyond them is gone.
     full: bool,
     /// State and reason as they are on record.
@@ -132,6 +136,8 @@ impl<'a> Session<'a> {
             outlook: Outlook::new(),
             seq,
             committed: false,
+            last_checkpoint: Instant::now(),
+            snapshot: handing.snapshot(),
             full: false,
             said: None,
             last_commit: Instant::now(),
@@ -337,6 +343,18 @@ impl<'a> Session<'a> {
         self.committed = true;
         self.said = Some(standing);
         self.last_commit = Instant::now();
+        self.checkpoint().await
+    }
+
+    /// Names the commit that was just made, if the time for that has come.
+    async fn checkpoint(&mut self) -> Result<(), Error> {
+        let Some(Checkpoints { every, keep }) = self.setup.request.checkpoints else {
+            return Ok(());
+        };
+        if self.last_checkpoint.elapsed().as_secs_f64() >= every {
+            Box::pin(self.journal.checkpoint(self.snapshot, keep)).await?;
+            self.last_checkpoint = Instant::now();
+        }
         Ok(())
     }
 
@@ -424,7 +442,7 @@ pub(super) fn resumed(setup: &Setup, loaded: Loaded) -> Result<Engine, Error> {
 }
 
 /// Whether the log still has what the stream needs, and is the one that it read.
-async fn check_log(
+pub(super) async fn check_log(
     setup: &Setup,
     broker: &Broker,
     engine: &Engine,
