@@ -140,6 +140,7 @@ impl Lane {
             commit_every: 0.01,
             max_jump: MAX_JUMP.to_owned(),
             pauses: Pauses::DEFAULT,
+            checkpoints: None,
         }
     }
 
