@@ -188,6 +188,28 @@ fn a_row_that_another_session_locks_is_a_bounded_refusal_that_names_the_session(
     stage.finaz(&["lease", "renew", name, "--owner", &owner]).exits(0);
 }
 
+#[test]
+fn a_renewal_that_waited_for_the_row_until_the_lease_was_over_is_refused() {
+    let Some(stage) = Stage::without_warehouse() else { return };
+    let name = "job/waits";
+    let (owner, fence) = acquire(&stage, &[name]);
+    let gate = stage.session();
+    gate.sql(&format!("BEGIN; SELECT 1 FROM finaz.leases WHERE name = '{name}' FOR UPDATE"));
+    let waiting = stage.start(&["lease", "renew", name, "--owner", &owner]);
+    until("a renewal that waits for the row", SOON, || {
+        let waits = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        (stage.count(waits) > 0).then_some(())
+    });
+    // It began while the lease was live, and gets the row when it is not any more.
+    gate.sql(&format!(
+        "UPDATE finaz.leases SET expires_at = clock_timestamp() WHERE name = '{name}'; COMMIT"
+    ));
+    waiting.wait(SOON).refuses(1, "LEASE_EXPIRED");
+    let (_, next) = acquire(&stage, &[name]);
+    assert_eq!(next, fence + 1);
+}
+
 /// Every call for the time of day answers an hour and more wrong, and never twice the same way.
 const WRONG_CLOCK: &str = r#"
 #define _GNU_SOURCE
