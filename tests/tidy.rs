@@ -334,6 +334,25 @@ fn every_case_has_tests_and_every_test_of_a_case_is_there() {
 }
 
 #[test]
+fn every_guarantee_names_tests_that_are_there() {
+    let mut errors = Vec::new();
+    let page = fs::read_to_string("docs/guarantees.md").expect("docs/guarantees.md");
+    let sources: String =
+        ["src", "tests"].iter().flat_map(|root| sources(root)).map(|(_, text)| text).collect();
+    for row in page.lines().filter(|line| line.starts_with("| ") && line.contains('`')) {
+        let tests = row.trim_end_matches([' ', '|']).rsplit('|').next().unwrap_or_default();
+        let mut named = tests.split('`').skip(1).step_by(2).peekable();
+        if named.peek().is_none() {
+            errors.push(format!("docs/guarantees.md: no test in: {row}"));
+        }
+        for test in named.filter(|test| !sources.contains(&format!("fn {test}("))) {
+            errors.push(format!("docs/guarantees.md: there is no test `{test}`"));
+        }
+    }
+    report(&errors);
+}
+
+#[test]
 fn every_room_and_every_fixture_is_spoken_of() {
     let mut errors = Vec::new();
     let architecture = fs::read_to_string("ARCHITECTURE.md").expect("ARCHITECTURE.md");
