@@ -25,12 +25,13 @@ pub(super) async fn run(cx: &mut Context<'_>, args: ExplainArgs) -> Result<Exit,
     cx.ui.report(&report, |page| {
         let rows = report.seen.iter().map(|seen| {
             let place = format!("{}:{}", seen.partition, seen.offset);
-            vec![place, seen.treatment.to_owned(), seen.reason.to_owned()]
+            let detail = seen.detail.clone().unwrap_or_default();
+            vec![place, seen.treatment.to_owned(), seen.reason.to_owned(), detail]
         });
         if report.history {
             page.line("of the snapshot that the run goes on from");
         }
-        page.table(&["place", "treatment", "reason"], rows.collect(), "no record read");
+        page.table(&["place", "treatment", "reason", "detail"], rows.collect(), "no record read");
     });
     Ok(Exit::Done)
 }

@@ -134,7 +134,7 @@ impl Opened {
 }
 
 /// Cuts off the next record; `None` when it does not end here.
-fn next_of(rest: &mut Bytes) -> Option<Bytes> {
+pub(super) fn next_of(rest: &mut Bytes) -> Option<Bytes> {
     let mut body: &[u8] = rest;
     let size = usize::try_from(varint::decode_signed_varint(&mut body).ok()?).ok()?;
     let head = rest.len() - body.len();

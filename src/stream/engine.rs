@@ -70,6 +70,13 @@ pub struct Engine {
     pub(super) cells: Vec<Cell>,
 }
 
+/// An event that nothing speaks against.
+pub(super) struct Sound<'a> {
+    pub(super) message: Message<'a>,
+    pub(super) payload: u64,
+    pub(super) fields: Arc<[f64]>,
+}
+
 /// Why a record goes to quarantine.
 struct Why<'a> {
     treatment: Treatment,
@@ -86,9 +93,9 @@ impl<'a> Why<'a> {
 }
 
 /// What was read of a value.
-struct Message<'a> {
-    head: scan::Head<'a>,
-    id: [u8; 16],
+pub(super) struct Message<'a> {
+    pub(super) head: scan::Head<'a>,
+    pub(super) id: [u8; 16],
 }
 
 impl Engine {
@@ -284,24 +291,38 @@ impl Engine {
             );
             return (id, Treatment::Late, Reason::None);
         }
+        let reason = self.accept(record.partition, instrument, message, fields);
+        (id, Treatment::Consumed, reason)
+    }
+
+    /// Keeps an event until it is applied; the reason says whether it is a GAP.
+    #[inline]
+    pub(super) fn accept(
+        &mut self,
+        partition: i32,
+        instrument: usize,
+        message: &Message<'_>,
+        fields: Arc<[f64]>,
+    ) -> Reason {
+        let Message { head: scan::Head { event_time, seq, .. }, id } = message;
+        let (event_time, seq, id) = (*event_time, *seq, *id);
         let reason = if fields.iter().any(|x| x.is_nan()) { Reason::Gap } else { Reason::None };
-        let (partition, seq) = (record.partition, head.seq);
         self.delta.accepted.push(Accepted {
-            event_time: time,
+            event_time,
             instrument: Arc::clone(&self.running[instrument].name),
             seq,
             id,
             partition,
             fields: Arc::clone(&fields),
         });
-        self.waiting.push(partition, Waiting { event_time: time, instrument, seq, id, fields });
-        self.see_time(record.partition, time);
-        (id, Treatment::Consumed, reason)
+        self.waiting.push(partition, Waiting { event_time, instrument, seq, id, fields });
+        self.see_time(partition, event_time);
+        reason
     }
 
     /// In a split run a record's key is its instrument and lies where the partitioner puts it: only then are identities,
     /// nodes and watermark a partition's own.
-    fn misplaced(&self, record: Record<'_>, instrument: &str) -> Option<String> {
+    pub(super) fn misplaced(&self, record: Record<'_>, instrument: &str) -> Option<String> {
         let home = self.plan.home?;
         if record.key != Some(instrument.as_bytes()) {
             return Some(
@@ -329,7 +350,7 @@ impl Engine {
     }
 
     /// In words, when the time is too far ahead to be believed.
-    fn jump(&self, partition: i32, time: i64) -> Option<String> {
+    pub(super) fn jump(&self, partition: i32, time: i64) -> Option<String> {
         let highest = self.lanes.get(&partition)?.max_time?;
         let far = time > highest.saturating_add(self.plan.max_jump_ns);
         far.then(|| format!("event time {time} is more than max_jump ahead of {highest}"))

@@ -36,6 +36,13 @@ impl Ledger {
         self.conflicts += u64::from(reason == Reason::PayloadDiffers);
     }
 
+    /// A record that was omitted is consumed after all: it was read before, and counts once.
+    pub(super) fn take_back(&mut self, gap: bool) {
+        self.omitted -= 1;
+        self.consumed += 1;
+        self.gaps += u64::from(gap);
+    }
+
     /// Whether nothing was lost and nothing counted twice.
     #[must_use]
     pub fn holds(&self) -> bool {

@@ -2,7 +2,8 @@
 //!
 //! `record` names what a record can be and what became of it, `engine` decides, `lane` is one partition, `identities`
 //! what was seen, `ledger` the sums, `waitroom` what is not applied yet,
-//! `state` what is kept, `history` what it goes on from, `pressure` when it holds back, `forecast` when retention
+//! `state` what is kept, `history` what it goes on from, `retry` decides anew about what was omitted, `pressure` when it
+//! holds back, `forecast` when retention
 //! will have blocked it. Nothing here reads a clock, a network or a disk: what is
 //! new since the last commit leaves as a [`Delta`], and comes back from the journal as it left.
 
@@ -14,6 +15,7 @@ mod lane;
 mod ledger;
 mod pressure;
 mod record;
+mod retry;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -28,4 +30,5 @@ pub use pressure::{Limits, Load, Pressure, enough};
 pub use record::{
     Accepted, Applied, Delta, Fate, Identity, Quarantined, Reason, Treatment, identity_of,
 };
-pub use state::{ENGINE, Gathering, Kept, Position, STATE, Standing};
+pub use retry::Retried;
+pub use state::{ENGINE, Gathering, Kept, Position, STATE, Standing, partitions_of};

@@ -39,6 +39,8 @@ pub enum Reason {
     Gap,
     /// The broker gives nothing where it says that there is something.
     Mute,
+    /// Omitted when it was read, and consumed later on, by somebody's order.
+    Retried,
 }
 
 macro_rules! codes {
@@ -83,6 +85,7 @@ codes!(Reason {
     PayloadDiffers = 6 "payload_differs",
     Gap = 7 "gap",
     Mute = 8 "mute",
+    Retried = 9 "retried",
 });
 
 /// The identity of an event: the first 128 bits of the SHA-256 of its id.
@@ -134,7 +137,7 @@ pub struct Applied {
     pub values: Vec<f64>,
 }
 
-/// A record that was not taken, whole.
+/// A record that was not taken, whole; or the note, without its bytes, that it was taken later on.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Quarantined {
     pub partition: i32,

@@ -263,6 +263,14 @@ impl Gathering<'_> {
     }
 }
 
+/// The partitions of a state that [`Engine::cut`] gave; none for anything else.
+#[must_use]
+pub fn partitions_of(state: &Value) -> Vec<i32> {
+    let lanes = as_map(state).and_then(|map| as_list(map.get("lanes")?)).unwrap_or_default();
+    let number = |lane: &Value| i32::try_from(as_int(as_map(lane)?.get("partition")?)?).ok();
+    lanes.iter().filter_map(number).collect()
+}
+
 fn lane_value(partition: i32, lane: &mut Lane) -> Value {
     let anchor = lane.anchor().map_or(Value::Null, |anchor| {
         object([

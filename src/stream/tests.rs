@@ -418,3 +418,86 @@ proptest! {
 fn cases() -> u32 {
     ProptestConfig::default().cases.max(1_000)
 }
+
+/// A journal in which one record of the flow was omitted for its time, and more came behind it.
+fn jumped(more: &[i64]) -> (Arc<Flow>, Journal, Vec<u8>) {
+    let flow = parsed(FLOW);
+    let event = |id: &str, second: i64| {
+        let time = 1_767_225_600_000_000_000 + second * 1_000_000_000;
+        format!(
+            r#"{{"event_id":"{id}","instrument":"sim.alpha","seq":{second},"event_time":{time},"close":{second}}}"#
+        )
+        .into_bytes()
+    };
+    let far = event("far", 7_200);
+    let near = Plan { max_jump_ns: 3_600_000_000_000, ..plan(&flow) };
+    let (mut engine, mut journal) = (Engine::new(near), Journal::default());
+    let mut offset = 0;
+    let mut take = |engine: &mut Engine, value: &[u8]| {
+        let record = Record { partition: 3, offset, key: None, value: Some(value) };
+        offset += 1;
+        engine.take(record).unwrap()
+    };
+    assert_eq!(take(&mut engine, &event("e0", 0)), Treatment::Consumed);
+    assert_eq!(take(&mut engine, &far), Treatment::Omitted);
+    for second in more {
+        assert_eq!(take(&mut engine, &event(&format!("e{second}"), *second)), Treatment::Consumed);
+    }
+    journal.commit(&mut engine);
+    (flow, journal, far)
+}
+
+#[test]
+fn what_was_omitted_is_taken_once_and_the_ledger_stays_whole() {
+    let (flow, mut journal, far) = jumped(&[10]);
+    let record = Record { partition: 3, offset: 1, key: None, value: Some(&far) };
+    let mut near = journal.resume(Plan { max_jump_ns: 3_600_000_000_000, ..plan(&flow) });
+    let still = near.retry(record, "");
+    assert_eq!((still.treatment, still.reason), (Treatment::Omitted, Reason::TimeJump));
+    assert_eq!((near.uncommitted(), near.cut().0), (0, Delta::default()), "it changed something");
+    let mut engine = journal.resume(plan(&flow));
+    let before = engine.ledger();
+    assert_eq!(engine.retry(record, "because").treatment, Treatment::Consumed);
+    journal.commit(&mut engine);
+    let after = engine.ledger();
+    assert_eq!((after.consumed, after.omitted), (before.consumed + 1, before.omitted - 1));
+    assert!(after.holds() && after.read == before.read);
+    // It moved the watermark as any other: what is far behind it was applied.
+    assert_eq!((engine.waiting(), journal.delta.applied.len()), (1, 2));
+    let mut engine = journal.resume(plan(&flow));
+    let again = engine.retry(record, "because");
+    assert_eq!(engine.ledger(), after);
+    assert_eq!(again.treatment, Treatment::Omitted, "nothing is omitted any more");
+    let fates: Vec<_> =
+        journal.delta.fates.iter().filter(|fate| fate.offset == 1).map(|f| f.reason).collect();
+    assert_eq!(fates, [Reason::TimeJump, Reason::Retried]);
+}
+
+#[test]
+fn what_is_late_by_now_stays_omitted_and_so_does_what_says_nothing() {
+    let (flow, journal, far) = jumped(&[3_000, 6_000, 9_000]);
+    let mut engine = journal.resume(plan(&flow));
+    let before = engine.ledger();
+    let record = |value| Record { partition: 3, offset: 1, key: None, value };
+    let late = engine.retry(record(Some(&far)), "");
+    assert_eq!((late.treatment, late.event_id.as_deref()), (Treatment::Late, Some("far")));
+    assert_eq!(engine.retry(record(None), "").reason, Reason::Tombstone);
+    assert_eq!(engine.retry(record(Some(b"poison")), "").reason, Reason::Unreadable);
+    let other = Record { partition: 0, ..record(Some(&far)) };
+    assert_eq!(engine.retry(other, "").treatment, Treatment::Omitted);
+    assert_eq!((engine.ledger(), engine.cut().0), (before, Delta::default()));
+}
+
+#[test]
+fn a_record_that_is_taken_later_does_not_take_back_what_its_partition_said_of_its_end() {
+    let (flow, journal, far) = jumped(&[]);
+    let mut engine = journal.resume(plan(&flow));
+    engine.mark(3, 2, Marker::IdleConfirmed);
+    assert_eq!(
+        engine
+            .retry(Record { partition: 3, offset: 1, key: None, value: Some(&far) }, "")
+            .treatment,
+        Treatment::Consumed
+    );
+    assert!(engine.standings().iter().any(|lane| lane.partition == 3 && lane.idle));
+}

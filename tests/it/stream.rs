@@ -83,6 +83,7 @@ fn arguments_that_are_missing_or_no_numbers_are_usage_errors() {
         &["stream", "explain"],
         &["stream", "quarantine"],
         &["stream", "quarantine", "show"],
+        &["stream", "quarantine", "retry"],
         &["stream", "export"],
         &["stream", "import"],
         &["parity", "--flow", "f"],

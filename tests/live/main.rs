@@ -39,6 +39,7 @@ mod stream_owners;
 mod stream_pressure;
 mod stream_property;
 mod stream_records;
+mod stream_retry;
 mod topics;
 mod warehouse;
 mod wire;

@@ -1,6 +1,6 @@
 //! Looking at streams from the outside: the rows and the journals, no lease and no broker.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use crate::ids::Hash;
 use crate::invalid::Invalid;
 use crate::journal::Head;
 use crate::store::StreamView;
-use crate::stream::{Fate, Ledger, Quarantined, Treatment, identity_of};
+use crate::stream::{Fate, Ledger, Quarantined, Reason, Treatment, identity_of};
 
 /// Records of a list, at most.
 const LIST_MAX: usize = 10_000;
@@ -174,6 +174,9 @@ pub struct SeenView {
     pub offset: i64,
     pub treatment: &'static str,
     pub reason: &'static str,
+    /// In words, of what is in quarantine; of what was retried, by whom and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
     /// Microseconds since 1970 UTC, of the commit.
     pub at: i64,
 }
@@ -195,10 +198,12 @@ pub async fn explain(
                     offset: fate.offset,
                     treatment: fate.treatment.word(),
                     reason: fate.reason.word(),
+                    detail: None,
                     at,
                 });
             }
         })?;
+        in_words(artifacts, head, &mut seen)?;
     }
     // Known, and no record of it was the first.
     let first = [Treatment::Consumed.word(), Treatment::Late.word()];
@@ -211,12 +216,31 @@ pub async fn explain(
     Ok(Explained { event_id: event_id.to_owned(), run_id, history, seen })
 }
 
+/// Adds what the quarantine says of these records.
+fn in_words(artifacts: &Artifacts, head: &Head, seen: &mut [SeenView]) -> Result<(), Error> {
+    if seen.is_empty() {
+        return Ok(());
+    }
+    journal::quarantined(artifacts, head, &mut |_at, row| {
+        let (treatment, reason) = (row.treatment.word(), row.reason.word());
+        let said = |view: &&mut SeenView| {
+            (view.partition, view.offset) == (row.partition, row.offset)
+                && (view.treatment, view.reason) == (treatment, reason)
+        };
+        if let Some(view) = seen.iter_mut().find(said) {
+            view.detail = Some(row.detail).filter(|detail| !detail.is_empty());
+        }
+    })
+}
+
 /// Records that were not taken.
 #[derive(Clone, Debug, Serialize)]
 pub struct QuarantineReport {
     pub run_id: String,
     /// All that there are, also those beyond the list.
     pub total: u64,
+    /// Of these: taken later on, by `retry`.
+    pub retried: u64,
     pub quarantined: Vec<QuarantinedView>,
 }
 
@@ -234,6 +258,11 @@ pub struct QuarantinedView {
     pub bytes: Option<usize>,
     /// Microseconds since 1970 UTC, of the commit.
     pub at: i64,
+    /// Of one that was taken later on: who did it and why, and when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retried: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retried_at: Option<i64>,
     /// The bytes in hex, for one record alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_hex: Option<String>,
@@ -256,10 +285,16 @@ impl QuarantinedView {
             hash: row.hash,
             bytes: row.value.as_ref().map(Vec::len),
             at,
+            retried: None,
+            retried_at: None,
             key_hex: None,
             value_hex: None,
             value: None,
         }
+    }
+
+    fn take_back(&mut self, at: i64, note: String) {
+        (self.retried, self.retried_at) = (Some(note), Some(at));
     }
 
     fn with_bytes(mut self, row: &Quarantined) -> Self {
@@ -275,17 +310,30 @@ pub async fn quarantine_list(
     control: &Control,
     run_id: Option<&str>,
 ) -> Result<QuarantineReport, Error> {
-    let (mut total, mut quarantined) = (0, Vec::new());
+    let (mut total, mut retried) = (0, 0);
+    let mut quarantined: Vec<QuarantinedView> = Vec::new();
     let (run_id, artifacts, heads) = open(control, run_id).await?;
     for head in &heads {
+        let first = quarantined.len();
+        let mut notes = HashMap::new();
         journal::quarantined(artifacts, head, &mut |at, row| {
+            if row.reason == Reason::Retried {
+                retried += 1;
+                notes.insert((row.partition, row.offset), (at, row.detail));
+                return;
+            }
             total += 1;
             if quarantined.len() < LIST_MAX {
                 quarantined.push(QuarantinedView::of(at, &row));
             }
         })?;
+        for view in &mut quarantined[first..] {
+            if let Some((at, note)) = notes.remove(&(view.partition, view.offset)) {
+                view.take_back(at, note);
+            }
+        }
     }
-    Ok(QuarantineReport { run_id, total, quarantined })
+    Ok(QuarantineReport { run_id, total, retried, quarantined })
 }
 
 /// One record of the quarantine with its bytes; `place` is `partition:offset`.
@@ -294,27 +342,37 @@ pub async fn quarantine_show(
     run_id: Option<&str>,
     place: &str,
 ) -> Result<QuarantinedView, Error> {
-    let wanted = place
-        .split_once(':')
-        .and_then(|(partition, offset)| Some((partition.parse().ok()?, offset.parse().ok()?)));
-    let (partition, offset): (i32, i64) = wanted.ok_or_else(|| {
-        let message = "not a partition and an offset";
-        Invalid::new("PLACE_INVALID", place, message, "write them as 3:17")
-    })?;
-    let mut found = None;
+    let wanted = self::place(place)?;
+    let mut found: Option<QuarantinedView> = None;
     let (_, artifacts, heads) = open(control, run_id).await?;
     for head in &heads {
         journal::quarantined(artifacts, head, &mut |at, row| {
-            if (row.partition, row.offset) == (partition, offset) {
-                found = Some(QuarantinedView::of(at, &row).with_bytes(&row));
+            if (row.partition, row.offset) != wanted {
+                return;
+            }
+            match (&mut found, row.reason) {
+                (Some(found), Reason::Retried) => found.take_back(at, row.detail),
+                _ => found = Some(QuarantinedView::of(at, &row).with_bytes(&row)),
             }
         })?;
     }
-    found.ok_or_else(|| {
-        let message = "no such record in the quarantine";
-        let hint = "see `finaz stream quarantine list`";
-        Invalid::new("QUARANTINE_UNKNOWN", place, message, hint).into()
+    found.ok_or_else(|| not_in_quarantine(place).into())
+}
+
+/// `partition:offset`.
+pub(super) fn place(text: &str) -> Result<(i32, i64), Invalid> {
+    let parts = text
+        .split_once(':')
+        .and_then(|(partition, offset)| Some((partition.parse().ok()?, offset.parse().ok()?)));
+    parts.ok_or_else(|| {
+        let (place, message) = (text.escape_debug().to_string(), "not a partition and an offset");
+        Invalid::new("PLACE_INVALID", place, message, "write them as 3:17")
     })
+}
+
+pub(super) fn not_in_quarantine(place: &str) -> Invalid {
+    let message = "no such record in the quarantine";
+    Invalid::new("QUARANTINE_UNKNOWN", place, message, "see `finaz stream quarantine list`")
 }
 
 /// A run, or the only one there is: its stream, or that of each partition, which are never none.

@@ -15,6 +15,7 @@ mod owners;
 mod past;
 mod quota;
 mod report;
+mod retry;
 mod session;
 
 use std::collections::BTreeSet;
@@ -39,6 +40,7 @@ pub use look::{
 };
 pub use moves::{ExportReport, ImportReport, MarkReport, export, import, mark};
 pub use report::{Counts, PartitionView, StreamReport};
+pub use retry::{RetriedView, RetryReport, RetryRequest, retry};
 
 use super::worker::Stop;
 use super::{Control, Error, brokers, inputs};
@@ -334,11 +336,15 @@ fn check(request: &StreamRequest) -> Result<(Duration, i64), Invalid> {
             return Err(Invalid::new("PAUSE_INVALID", flag, message, "0 is never"));
         }
     }
-    let jump = flow::nanoseconds(&request.max_jump).filter(|ns| *ns > 0).ok_or_else(|| {
-        let message = format!("{:?} is no duration", request.max_jump);
+    Ok((Duration::from_secs_f64(every), max_jump(&request.max_jump)?))
+}
+
+/// In nanoseconds.
+fn max_jump(text: &str) -> Result<i64, Invalid> {
+    flow::nanoseconds(text).filter(|ns| *ns > 0).ok_or_else(|| {
+        let message = format!("{text:?} is no duration");
         Invalid::new("MAX_JUMP_INVALID", "--max-jump", message, flow::DURATION_FORM)
-    })?;
-    Ok((Duration::from_secs_f64(every), jump))
+    })
 }
 
 fn check_checkpoints(Checkpoints { every, keep }: Checkpoints) -> Result<(), Invalid> {
