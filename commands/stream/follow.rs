@@ -87,6 +87,7 @@ pub(super) async fn run(cx: &mut Context<'_>, args: FollowArgs) -> Result<Exit, 
         checkpoints: args
             .checkpoint_every
             .map(|every| Checkpoints { every, keep: args.checkpoint_keep }),
+        stages: true,
     };
     let report =
         cx.draining(async |control, stop| stream::stream(control, request, stop).await).await?;
@@ -108,6 +109,7 @@ fn show(page: &mut Page, report: &StreamReport) {
         ("history", counts.history.to_string()),
         ("final", format!("{} of {}", report.applied, counts.ledger.consumed + counts.history)),
         ("lag", or_dash(counts.lag)),
+        ("staged", or_dash(counts.staged)),
         ("fence", report.fence.to_string()),
         ("values", report.values_hash.to_string()),
         ("verdict", report.verdict.to_owned()),

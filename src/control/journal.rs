@@ -29,7 +29,7 @@ pub(super) use handing::{Handing, handoff};
 pub(super) use keeping::{check_segments, keep_manifest, manifest, read_manifest, restore, same};
 use merging::Merging;
 pub(super) use moving::{Document, Imported, export, import};
-pub(super) use reading::{applied, fates, head, knows, loaded, quarantined};
+pub(super) use reading::{applied, applied_from, fates, head, knows, loaded, quarantined};
 
 /// Merges of fewer bytes are made within a commit; reading and hashing this much takes about a millisecond.
 const INLINE_BYTES_MAX: u64 = 1 << 20;
@@ -44,6 +44,8 @@ pub(super) struct Journal {
     store: Store,
     lease: StreamLease,
     identity: StreamIdentity,
+    /// What its row said of it when it was opened, in JSON.
+    report: Option<String>,
     /// Where the pointer stands: fence and seq.
     from: (i64, i64),
     /// What it points at.
@@ -87,6 +89,7 @@ impl Journal {
     ) -> Result<(Self, Option<Loaded>), Error> {
         let (row, clock) = open_row(&store, &lease, &identity).await?;
         let from = (row.fence, row.seq);
+        let report = row.status.report.clone();
         let reader = Arc::clone(&artifacts);
         let loaded = blocking(move || reading::load(&reader, &row)).await?;
         let (head, loaded) = match loaded {
@@ -95,7 +98,10 @@ impl Journal {
         };
         let merging = Merging::new(Arc::clone(&artifacts));
         let spares = false;
-        Ok((Self { artifacts, store, lease, identity, from, head, merging, spares, clock }, loaded))
+        Ok((
+            Self { artifacts, store, lease, identity, report, from, head, merging, spares, clock },
+            loaded,
+        ))
     }
 
     /// Keeps what is new, and moves the pointer to it. Accepted events before the event time `drained_before` are applied:
@@ -149,6 +155,11 @@ impl Journal {
     pub(super) async fn mark(&self, status: &StreamStatus) -> Result<(), Error> {
         let marked = self.store.mark_stream(&self.lease, &self.identity.run_id, status).await?;
         marked.map_err(|refusal| fenced(&self.lease, refusal))
+    }
+
+    /// What was said of the stream before this owner.
+    pub(super) fn report_before(&self) -> Option<&str> {
+        self.report.as_deref()
     }
 
     /// The database's time, counted on: microseconds since 1970.

@@ -321,6 +321,7 @@ async fn through(
         max_jump: MAX_JUMP.to_owned(),
         pauses: Pauses::DEFAULT,
         checkpoints: None,
+        stages: false,
     };
     let told = stop.clone();
     let streamed = match replayed {

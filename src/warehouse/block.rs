@@ -140,7 +140,7 @@ impl Block {
     }
 }
 
-fn repeat(column: &mut Vec<u8>, bytes: &[u8], times: usize) {
+pub(super) fn repeat(column: &mut Vec<u8>, bytes: &[u8], times: usize) {
     column.reserve(bytes.len() * times);
     for _ in 0..times {
         column.extend_from_slice(bytes);
@@ -148,14 +148,14 @@ fn repeat(column: &mut Vec<u8>, bytes: &[u8], times: usize) {
 }
 
 /// A string with its length before it.
-fn text(text: &str) -> Vec<u8> {
+pub(super) fn text(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + 2);
     length(text.len(), &mut out);
     out.extend_from_slice(text.as_bytes());
     out
 }
 
-fn length(mut n: usize, out: &mut Vec<u8>) {
+pub(super) fn length(mut n: usize, out: &mut Vec<u8>) {
     loop {
         let low = (n & 0x7f).to_le_bytes()[0];
         n >>= 7;

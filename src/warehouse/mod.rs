@@ -18,6 +18,7 @@ mod address;
 mod block;
 mod error;
 mod schema;
+mod series;
 mod staging;
 mod transport;
 
@@ -28,6 +29,7 @@ use clickhouse::{Client, Compression};
 
 pub use error::Error;
 pub use schema::{Migrated, SCHEMA, State};
+pub use series::StreamRows;
 pub use staging::{Ref, Series, StagedRead, StagedRef, StagedRun, StagedSeries};
 
 use crate::invalid::Invalid;

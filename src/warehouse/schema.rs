@@ -15,8 +15,12 @@ use super::{Error, Warehouse};
 /// same rows, durable before a publication names them, and the reconciler stages again what a power cut took.
 ///
 /// `result`: a view with parameters, the way to read one published run.
-const VERSIONS: &[&[&str]] = &[&[
-    "CREATE TABLE IF NOT EXISTS {db}.staging (
+///
+/// `stream_rows`: values of streams, ordered by stream and number; what is staged twice is one row after a merge, but never
+/// across epochs and fences. `stream_result`: the first so many rows of one stream, of the latest owner each.
+const VERSIONS: &[&[&str]] = &[
+    &[
+        "CREATE TABLE IF NOT EXISTS {db}.staging (
         run_no Int64,
         run_id String,
         epoch Int64,
@@ -33,17 +37,40 @@ const VERSIONS: &[&[&str]] = &[&[
     PRIMARY KEY (run_no, epoch, fence)
     ORDER BY (run_no, epoch, fence, run_id, seq)
     SETTINGS index_granularity = 1024",
-    "CREATE VIEW IF NOT EXISTS {db}.result AS
+        "CREATE VIEW IF NOT EXISTS {db}.result AS
     SELECT instrument, node, seq, event_time, value
     FROM {db}.staging
     WHERE run_no = {run_no:Int64} AND run_id = {run_id:String}
       AND epoch = {epoch:Int64} AND fence = {fence:Int64}
     ORDER BY seq, staged_at DESC
     LIMIT 1 BY seq",
-]];
+    ],
+    &[
+        "CREATE TABLE IF NOT EXISTS {db}.stream_rows (
+        stream LowCardinality(String),
+        epoch Int64,
+        fence Int64,
+        row UInt64,
+        node LowCardinality(String),
+        instrument LowCardinality(String),
+        event_time DateTime64(9, 'UTC'),
+        value Nullable(Float64),
+        staged_at DateTime64(6, 'UTC') DEFAULT now64(6)
+    )
+    ENGINE = ReplacingMergeTree(staged_at)
+    PRIMARY KEY (stream, row)
+    ORDER BY (stream, row, node, epoch, fence)",
+        "CREATE VIEW IF NOT EXISTS {db}.stream_result AS
+    SELECT row, instrument, node, event_time, value
+    FROM {db}.stream_rows
+    WHERE stream = {stream:String} AND row < {staged:UInt64}
+    ORDER BY row, node, epoch DESC, fence DESC, staged_at DESC
+    LIMIT 1 BY row, node",
+    ],
+];
 
 /// The version that this program writes and reads.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// What a migration found and left.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -40,6 +40,7 @@ mod stream_pressure;
 mod stream_property;
 mod stream_records;
 mod stream_retry;
+mod stream_rows;
 mod topics;
 mod warehouse;
 mod wire;

@@ -141,6 +141,7 @@ impl Lane {
             max_jump: MAX_JUMP.to_owned(),
             pauses: Pauses::DEFAULT,
             checkpoints: None,
+            stages: false,
         }
     }
 

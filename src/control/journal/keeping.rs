@@ -102,6 +102,7 @@ pub(in crate::control) async fn restore(
         lease: lease.clone(),
         identity: next.identity.clone(),
         from: (next.fence, next.seq),
+        report: None,
         head: Some((hash, next)),
         merging,
         spares: false,

@@ -67,6 +67,29 @@ pub(in crate::control) fn applied(
     each(artifacts, head, Kind::Applied, &mut |segment| segment.applied().for_each(&mut *visit))
 }
 
+/// What was applied in these segments behind the first `skip` rows, in order, as long as the visitor wants more.
+pub(in crate::control) fn applied_from(
+    artifacts: &Artifacts,
+    segments: &[SegmentRef],
+    skip: u64,
+    visit: &mut dyn FnMut(Applied) -> bool,
+) -> Result<(), Error> {
+    let mut before = 0;
+    for named in segments {
+        let end = before + named.rows;
+        if end > skip {
+            let bytes = artifacts.get(&named.hash)?;
+            let known = usize::try_from(skip.saturating_sub(before)).unwrap_or(usize::MAX);
+            let segment = segment(&bytes, Kind::Applied, named)?;
+            if !segment.applied().skip(known).all(&mut *visit) {
+                return Ok(());
+            }
+        }
+        before = end;
+    }
+    Ok(())
+}
+
 /// What became of each record, in the order read, and when that was committed, in microseconds since 1970.
 pub(in crate::control) fn fates(
     artifacts: &Artifacts,

@@ -105,6 +105,7 @@ pub async fn handoff(
         max_jump: MAX_JUMP.to_owned(),
         pauses: Pauses::DEFAULT,
         checkpoints: None,
+        stages: false,
     };
     let (setup, broker) = prepare(control, stream).await?;
     let snapshot = inputs::snapshot_of(control, &setup.flow, asked.as_deref())?;

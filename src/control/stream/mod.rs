@@ -16,6 +16,7 @@ mod past;
 mod quota;
 mod report;
 mod retry;
+mod rows;
 mod session;
 
 use std::collections::BTreeSet;
@@ -51,6 +52,7 @@ use crate::invalid::{Invalid, nearest};
 use crate::replay::partition;
 use crate::store::Store;
 use crate::stream::Plan;
+use crate::warehouse::Warehouse;
 use conclude::conclude;
 pub(super) use lease::Held;
 use quota::Quota;
@@ -104,6 +106,8 @@ pub struct StreamRequest {
     pub commit_every: f64,
     pub max_jump: String,
     pub pauses: Pauses,
+    /// Values go to ClickHouse, where there is one.
+    pub stages: bool,
     /// None: the stream makes no checkpoints by itself.
     pub checkpoints: Option<Checkpoints>,
 }
@@ -150,6 +154,8 @@ struct Setup {
     /// Sessions of their own for the renewal of leases.
     hearts: Store,
     quota: Arc<Quota>,
+    /// Where values go; only where there is one and it is wanted.
+    warehouse: Option<Warehouse>,
     since: Instant,
 }
 
@@ -206,11 +212,32 @@ async fn prepare(control: &Control, request: StreamRequest) -> Result<(Setup, Br
         return Err(Error::Store(crate::store::Error::Unsafe { check, what }));
     }
     let quota = Arc::new(Quota::new(request.once_n, chosen.as_ref().map_or(1, BTreeSet::len)));
+    let warehouse = warehouse(control, request.stages).await?;
     let hearts = control.second_store()?;
     let since = Instant::now();
-    let setup =
-        Setup { request, commit_every, max_jump_ns, flow, topic, identity, hearts, quota, since };
+    let setup = Setup {
+        request,
+        commit_every,
+        max_jump_ns,
+        flow,
+        topic,
+        identity,
+        hearts,
+        quota,
+        warehouse,
+        since,
+    };
     Ok((setup, broker))
+}
+
+/// Where values go, with a schema that fits; one that is away is waited for while the stream goes on.
+async fn warehouse(control: &Control, stages: bool) -> Result<Option<Warehouse>, Error> {
+    let Some(warehouse) = control.warehouse()?.filter(|_| stages) else { return Ok(None) };
+    match warehouse.check().await {
+        Err(error) if error.is_away() => tracing::warn!(%error, "rows are staged when it is back"),
+        checked => checked?,
+    }
+    Ok(Some(warehouse))
 }
 
 /// What a session came to, and its lease where that is still needed.
@@ -277,7 +304,7 @@ async fn sessions(
                 let ended = session.run(stop).await;
                 progressed = session.has_committed();
                 match ended {
-                    Ok(end) => session.finish(end).await,
+                    Ok(end) => Box::pin(session.finish(end)).await,
                     Err(error) => Err(Box::pin(session.broken(error)).await),
                 }
             }
@@ -462,6 +489,7 @@ mod tests {
             max_jump: MAX_JUMP.to_owned(),
             pauses: Pauses::DEFAULT,
             checkpoints: None,
+            stages: true,
         }
     }
 

@@ -73,6 +73,8 @@ pub struct Counts {
     pub lag: Option<u64>,
     /// Seconds until retention will have deleted what was not read, at the pace of the last hour; absent: not expected.
     pub blocked_in_sec: Option<f64>,
+    /// Applied events whose values can be read in ClickHouse: the first so many.
+    pub staged: Option<u64>,
     /// When this was so, in microseconds since 1970 UTC, by the database.
     pub as_of: Option<i64>,
     pub per_partition: Vec<PartitionView>,
@@ -129,6 +131,7 @@ impl Counts {
             identity_bytes: identity_bytes as u64,
             lag: per_partition.iter().map(behind).sum(),
             blocked_in_sec: None,
+            staged: None,
             as_of: None,
             per_partition,
         }
@@ -152,6 +155,10 @@ impl Counts {
             sum.lag = sum.lag.zip(part.lag).map(|(a, b)| a + b);
             sum.blocked_in_sec =
                 sum.blocked_in_sec.into_iter().chain(part.blocked_in_sec).reduce(f64::min);
+            sum.staged = match (sum.staged, part.staged) {
+                (Some(a), Some(b)) => Some(a + b),
+                (one, other) => one.or(other),
+            };
             sum.as_of = sum.as_of.into_iter().chain(part.as_of).min();
             sum.per_partition.extend(part.per_partition);
         }
@@ -159,6 +166,11 @@ impl Counts {
         sum.ledger_ok &= sum.ledger.holds();
         sum
     }
+}
+
+/// What a report that was kept says of the rows in ClickHouse; `None`: there never were any.
+pub(super) fn staged_before(report: Option<&str>) -> Option<u64> {
+    report.and_then(|text| serde_json::from_str::<Counts>(text).ok()).and_then(|seen| seen.staged)
 }
 
 fn partition(

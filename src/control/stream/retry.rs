@@ -354,6 +354,7 @@ fn counted(engine: &Engine, row: &StreamRow) -> (Counts, Vec<Edge>) {
         (view.retention_per_sec, view.blocked_in_sec) =
             (seen.retention_per_sec, seen.blocked_in_sec);
     }
+    counts.staged = before.staged;
     (counts.as_of, counts.blocked_in_sec) = (before.as_of, before.blocked_in_sec);
     (counts, edges)
 }

@@ -9,7 +9,8 @@ use super::brakes::Brakes;
 use super::lease::Held;
 use super::outlook::Outlook;
 use super::quota::Left;
-use super::report::{Counts, Part};
+use super::report::{Counts, Part, staged_before};
+use super::rows::Rows;
 use super::{Checkpoints, GIVEN_UP, Setup, find, owners, plan};
 use crate::broker::{Broker, Edge, Event, FollowLimits, Follower, Position};
 use crate::control::journal::{self, Journal, Loaded};
@@ -28,6 +29,8 @@ const UNCOMMITTED_MAX: usize = 200_000;
 const LATER: Duration = Duration::from_millis(20);
 /// How long the broker is waited for when it is asked where the log begins: signals wait as well.
 const EDGES: Duration = Duration::from_secs(1);
+/// How long an end waits for ClickHouse to take the last rows; the next owner stages what is left.
+const SETTLE: Duration = Duration::from_secs(5);
 /// How long the reader is waited for before signals and time are looked at again.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -55,6 +58,9 @@ impl End {
     }
 }
 
+/// State and reason, and rows in ClickHouse.
+type Said = ((&'static str, Option<String>), Option<u64>);
+
 #[derive(Debug)]
 pub(super) struct Session<'a> {
     control: &'a Control,
@@ -69,6 +75,7 @@ pub(super) struct Session<'a> {
     edges: Vec<Edge>,
     brakes: Brakes,
     outlook: Outlook,
+    rows: Rows,
     seq: i64,
     committed: bool,
     /// When a checkpoint was made last, and what the stream goes on from besides its log.
@@ -76,8 +83,8 @@ pub(super) struct Session<'a> {
     snapshot: Option<Hash>,
     /// As many records as were asked for were read; what the reader gave beyond them is gone.
     full: bool,
-    /// State and reason as they are on record.
-    said: Option<(&'static str, Option<String>)>,
+    /// As it is on record.
+    said: Option<Said>,
     last_commit: Instant,
 }
 
@@ -110,10 +117,12 @@ impl<'a> Session<'a> {
                 engine.begin(edge.partition, edge.earliest);
             }
         }
+        let staged = staged_before(journal.report_before());
         let checked = check_log(setup, broker, &engine, &edges).await;
         if let Err(error) = checked {
             if let Some(state) = error.blocks() {
-                let report = serde_json::to_string(&Counts::of(&engine, &[], &edges)).ok();
+                let counts = Counts { staged, ..Counts::of(&engine, &[], &edges) };
+                let report = serde_json::to_string(&counts).ok();
                 let (state, reason) = (state.to_owned(), Some(error.to_string()));
                 journal.mark(&StreamStatus { state, reason, report }).await?;
             }
@@ -123,6 +132,16 @@ impl<'a> Session<'a> {
         let from: Vec<(i32, i64)> =
             engine.standings().iter().map(|lane| (lane.partition, lane.next_offset)).collect();
         let follower = broker.follow(&setup.topic, &from, FollowLimits::default()).await?;
+        let rows = Rows::begin(
+            setup.warehouse.as_ref(),
+            control.artifacts()?,
+            &held.lease,
+            &setup.flow,
+            staged.unwrap_or_default(),
+        );
+        if let Some(head) = journal.head() {
+            rows.offer(head);
+        }
         Ok(Self {
             control,
             setup,
@@ -134,6 +153,7 @@ impl<'a> Session<'a> {
             edges,
             brakes: Brakes::new(setup.request.pauses),
             outlook: Outlook::new(),
+            rows,
             seq,
             committed: false,
             last_checkpoint: Instant::now(),
@@ -197,10 +217,10 @@ impl<'a> Session<'a> {
 
     /// Puts on record how it stands, where that changed and nothing comes that a commit would be made for.
     async fn say(&mut self) -> Result<(), Error> {
-        let standing = self.standing();
-        if self.said.as_ref() != Some(&standing) {
+        let said = (self.standing(), self.rows.staged());
+        if self.said.as_ref() != Some(&said) {
             self.journal.mark(&self.status()).await?;
-            self.said = Some(standing);
+            self.said = Some(said);
         }
         Ok(())
     }
@@ -292,7 +312,8 @@ impl<'a> Session<'a> {
     /// State and reason.
     fn standing(&self) -> (&'static str, Option<String>) {
         let (state, why) = self.stance();
-        let reasons: Vec<String> = why.into_iter().chain(self.outlook.says()).collect();
+        let more = [self.outlook.says(), self.rows.says()];
+        let reasons: Vec<String> = why.into_iter().chain(more.into_iter().flatten()).collect();
         (state, (!reasons.is_empty()).then(|| reasons.join("; ")))
     }
 
@@ -311,6 +332,7 @@ impl<'a> Session<'a> {
     fn counts(&self) -> Counts {
         let mut counts = Counts::of(&self.engine, &self.follower.positions(), &self.edges);
         self.outlook.tell(&mut counts);
+        counts.staged = self.rows.staged();
         counts
     }
 
@@ -331,7 +353,7 @@ impl<'a> Session<'a> {
             return Err(Error::LedgerBroken { run_id: self.setup.identity.run_id.clone() });
         }
         self.check_topic().await?;
-        let standing = self.standing();
+        let said = (self.standing(), self.rows.staged());
         let mut status = self.status();
         if let Some(state) = state {
             state.clone_into(&mut status.state);
@@ -341,7 +363,10 @@ impl<'a> Session<'a> {
         let (delta, engine, watermark) = self.engine.cut();
         self.seq = self.journal.commit(delta, engine, watermark, status).await?.seq;
         self.committed = true;
-        self.said = Some(standing);
+        self.said = Some(said);
+        if let Some(head) = self.journal.head() {
+            self.rows.offer(head);
+        }
         self.last_commit = Instant::now();
         self.checkpoint().await
     }
@@ -407,6 +432,7 @@ impl<'a> Session<'a> {
     pub(super) async fn finish(mut self, end: End) -> Result<Part, Error> {
         self.commit_as(Some(end.word())).await?;
         owners::give(&self.journal, &self.engine, &self.last_edges(), end).await;
+        self.settle(end).await;
         let counts = self.counts();
         let batch = match end {
             End::GivenUp => unite(&self.setup.flow, self.setup.flow.hash, Vec::new()),
@@ -423,6 +449,19 @@ impl<'a> Session<'a> {
         let seen: Vec<Edge> = seen.filter(|edge| edge.high_water > 0).collect();
         let newer = |edge: &Edge| seen.iter().find(|seen| seen.partition == edge.partition);
         self.edges.iter().map(|edge| *newer(edge).unwrap_or(edge)).collect()
+    }
+
+    /// What is final by now goes to ClickHouse before the lease is given back, if it is there.
+    async fn settle(&mut self, end: End) {
+        self.rows.settle(SETTLE.min(self.control.settings.service_timeout)).await;
+        let said = self.said.as_ref().and_then(|said| said.1);
+        if self.rows.staged() != said {
+            let mut status = self.status();
+            (status.state, status.reason) = (end.word().to_owned(), None);
+            if let Err(error) = self.journal.mark(&status).await {
+                tracing::warn!(%error, "rows in ClickHouse are not on record: the next owner stages them again");
+            }
+        }
     }
 
     fn result(&self) -> Result<FeatureBatch, Error> {

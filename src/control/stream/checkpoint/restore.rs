@@ -128,6 +128,7 @@ async fn setup(control: &Control, manifest: &Checkpoint) -> Result<(Setup, Broke
         max_jump: MAX_JUMP.to_owned(),
         pauses: Pauses::DEFAULT,
         checkpoints: None,
+        stages: false,
     };
     let (mut setup, broker) = prepare(control, request).await?;
     setup.identity.partitions.clone_from(&identity.partitions);
@@ -164,6 +165,7 @@ impl Under<'_> {
             who: who.clone(),
             reason: reason.clone(),
         };
+        // Without the rows in ClickHouse: they may be of what is taken back, and are staged anew, under a later fence.
         let report = serde_json::to_string(&Counts::of(&engine, &[], &edges)).ok();
         let store = self.control.ready_store().await?;
         let (journal, from_seq) =
