@@ -412,6 +412,67 @@ proptest! {
         prop_assert_eq!(sum, ledger);
         prop_assert_eq!(flow::unite(&flow, Hash::of(b"log"), batches).values_hash, batch(&flow, &body));
     }
+
+    /// The first events of a snapshot as the past of a stream, and a log of all of them opened at the first record of each
+    /// partition that the past lacks: nothing is lost, nothing is applied twice, whatever the log repeats.
+    #[test]
+    fn a_past_and_the_log_behind_it_end_equal_to_the_batch_of_both(
+        events in prop::collection::vec((0_i64..4, 0_u8..4, prop::option::weighted(0.9, any::<i16>())), 8..80),
+        cut in 0.0_f64..=1.0,
+        seed in any::<u64>(),
+        draws in prop::collection::vec(any::<u8>(), 2..64),
+        early in any::<bool>(),
+        every in any::<bool>(),
+    ) {
+        let body = body_of(&events);
+        let first = format!("i{}", events[0].1);
+        let instruments = if every { String::new() } else { format!("instruments: [{first}]\n") };
+        let flow = parsed(&format!(
+            "kind: Flow\nname: p\n{instruments}clock: {{allowed_lateness: 3s}}\nnodes:\n  - {{id: e, type: ema, period: 3, input: close}}\nsink: {{dataset: d}}\n"
+        ));
+        let names: std::collections::BTreeSet<String> = events.iter().map(|event| format!("i{}", event.1)).collect();
+        let read = if every { names } else { [first].into() };
+        let wanted = Wanted { faults: events.len() as u64 / 4, seed, flow: Some((read.into_iter().collect(), flow.allowed_lateness_ns)) };
+        let schedule = generate(|| Ok::<_, crate::replay::Error>(&body[..]), &Hash::of(&body), &wanted);
+        let Ok(schedule) = schedule else { return Ok(()) };
+        let lines = interleaved(&topic(&body, &schedule, 1), &draws);
+
+        // The past, committed and taken up again halfway; what is offered twice is known.
+        let snapshot: Vec<&[u8]> = body.split_inclusive(|byte| *byte == b'\n').map(|line| &line[..line.len() - 1]).collect();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a share of a few lines")]
+        let past = &snapshot[..(snapshot.len() as f64 * cut) as usize];
+        let (mut journal, mut engine) = (Journal::default(), Engine::new(plan(&flow)));
+        let mut history = 0;
+        for round in 1..=2 {
+            for (line, at) in past.iter().take(past.len() * round / 2).zip(1..) {
+                let seeded = engine.seed(line, ("s", at)).unwrap();
+                history += u64::from(seeded == Seeded::New);
+            }
+            journal.commit(&mut engine);
+            engine = journal.resume(plan(&flow));
+        }
+        prop_assert_eq!(engine.history(), history);
+
+        // Where each partition opens; earlier changes nothing.
+        for partition in 0..4 {
+            let mine: Vec<&Line> = lines.iter().filter(|line| line.partition == partition).collect();
+            let missing = mine.iter().find(|line| match engine.foresee(line.record()) {
+                Foreseen::Missing { late } => { assert!(!late); true }
+                Foreseen::Unreadable | Foreseen::Filtered | Foreseen::Known | Foreseen::Differs => false,
+            });
+            let opens = missing.map_or(i64::try_from(mine.len()).unwrap(), |line| line.offset);
+            engine.begin(partition, if early { opens / 2 } else { opens });
+        }
+        for line in &lines {
+            engine.take(line.record());
+        }
+        journal.commit(&mut engine);
+        let ledger = engine.ledger();
+        prop_assert!(ledger.holds());
+        prop_assert_eq!((ledger.late, ledger.conflicts), (0, 0));
+        prop_assert_eq!(engine.history(), history);
+        prop_assert_eq!(journal.values(&engine), batch(&flow, &body));
+    }
 }
 
 /// Cases of the property: as many as `PROPTEST_CASES` says, else enough to be quick.
