@@ -68,6 +68,8 @@ pub struct Engine {
     /// Bytes of keys and values among the new quarantined records.
     pub(super) kept_bytes: usize,
     pub(super) cells: Vec<Cell>,
+    /// Which of the flow's fields any event had that was accepted since the start of this process.
+    pub(super) had: Vec<bool>,
 }
 
 /// An event that nothing speaks against.
@@ -117,6 +119,7 @@ impl Engine {
             passed: false,
             kept_bytes: 0,
             cells: vec![Cell::Absent; plan.flow.fields().len()],
+            had: vec![false; plan.flow.fields().len()],
             plan,
         };
         for name in engine.plan.flow.instruments.clone() {
@@ -212,6 +215,13 @@ impl Engine {
         self.lanes.values().fold(Ledger::default(), |sum, lane| sum.plus(&lane.ledger))
     }
 
+    /// A field that the flow computes with, and none of the events had that were accepted since the last cut and before.
+    #[must_use]
+    pub fn lacks(&self) -> Option<&str> {
+        let lacking = self.had.iter().position(|had| !had && !self.delta.accepted.is_empty());
+        lacking.map(|at| self.plan.flow.fields()[at].as_str())
+    }
+
     fn decide(&mut self, record: Record<'_>) -> ([u8; 16], Treatment, Reason) {
         let Some(value) = record.value else {
             return self.refuse(
@@ -290,6 +300,9 @@ impl Engine {
                 Why { treatment: Treatment::Late, reason: Reason::None, detail, event_id },
             );
             return (id, Treatment::Late, Reason::None);
+        }
+        for (had, cell) in self.had.iter_mut().zip(cells) {
+            *had |= !matches!(cell, Cell::Absent);
         }
         let reason = self.accept(record.partition, instrument, message, fields);
         (id, Treatment::Consumed, reason)

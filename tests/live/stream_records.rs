@@ -207,6 +207,32 @@ fn a_stream_told_to_end_before_anything_came_ends_in_order_whatever_its_flow_rea
 }
 
 #[test]
+fn a_flow_that_the_topic_cannot_feed_is_refused_and_leaves_nothing() {
+    let Some(log) = Log::new(2) else { return };
+    let Some(stage) = Stage::for_log(&log) else { return };
+    let text = std::fs::read_to_string(stage.live_flow("f", &["i"])).expect("the flow");
+    let flow = stage.file("volume.yaml", text.replace("input: close", "input: volume"));
+    log.write((0..10).map(|at| log.record(&format!("e{at}"), "i", at)).collect());
+    // Of a split run the other partition has nothing to be refused for.
+    let kept = format!(
+        "SELECT count(*) FROM finaz.streams WHERE partitions IS NULL OR {} = ANY (partitions)",
+        log.home("i")
+    );
+    let split = ["--partitions", "0,1", "--run-id", "split"];
+    for more in [&["--once-n", "10"][..], &["--commit-every", "0.05"], &split] {
+        let refused = stage.finaz(&log.stream(&flow, more)).refuses(2, "FIELD_UNKNOWN");
+        assert!(refused["message"].to_string().contains("volume"), "{refused}");
+        assert_eq!(stage.count(&kept), 0, "{more:?}");
+        assert_eq!(stage.json(&["lease", "list", "--active"])["leases"], json!([]));
+    }
+    // One that some events have is enough: without it the others are gaps.
+    let event = event("more", "i", 10).replace('}', ",\"volume\":7}");
+    log.write(vec![log.valued("i", event)]);
+    let report = stage.json(&log.stream(&flow, &["--once-n", "11"]));
+    assert_eq!((counts(&report), &report["gaps"]), ([11, 0, 0, 0, 0], &json!(10)), "{report}");
+}
+
+#[test]
 fn a_null_close_is_a_gap_and_consumed() {
     let Some(log) = Log::new(1) else { return };
     let Some(stage) = Stage::for_log(&log) else { return };

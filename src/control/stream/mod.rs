@@ -282,6 +282,10 @@ async fn member(
         }
         ended => {
             held.release().await;
+            if let Err(Error::Invalid(_)) = ended {
+                // It has not begun, or has kept what it had.
+                control.store()?.forget_unused(&[held.lease.name.clone()]).await?;
+            }
             ended.map(|part| (part, None))
         }
     }

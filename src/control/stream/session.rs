@@ -18,6 +18,7 @@ use crate::control::worker::Stop;
 use crate::control::{Control, Error};
 use crate::flow::{FeatureBatch, unite};
 use crate::ids::Hash;
+use crate::invalid::Invalid;
 use crate::store::StreamStatus;
 use crate::stream::{Anchor, Engine, Kept, Marker, Record};
 
@@ -352,6 +353,9 @@ impl<'a> Session<'a> {
         if !Counts::of(&self.engine, &[], &[]).ledger_ok {
             return Err(Error::LedgerBroken { run_id: self.setup.identity.run_id.clone() });
         }
+        if let Some(field) = self.engine.lacks().filter(|_| self.seq == 0) {
+            return Err(unfed(&self.setup.topic.name, field).into());
+        }
         self.check_topic().await?;
         let said = (self.standing(), self.rows.staged());
         let mut status = self.status();
@@ -478,6 +482,17 @@ pub(super) fn resumed(setup: &Setup, loaded: Loaded) -> Result<Engine, Error> {
     let Loaded { state, identities, accepted, .. } = loaded;
     let identities = identities.into_iter().flatten().collect();
     Ok(Engine::restore(plan(setup), &state, Kept { identities, accepted })?)
+}
+
+/// What a run has to begin with: events that have what its flow computes with, if not all of them.
+fn unfed(topic: &str, field: &str) -> Invalid {
+    let message = format!("no event has a field `{}`, which the flow reads", field.escape_debug());
+    Invalid::new(
+        "FIELD_UNKNOWN",
+        topic,
+        message,
+        "correct the input of the flow's node, or name another topic",
+    )
 }
 
 /// Whether the log still has what the stream needs, and is the one that it read.
