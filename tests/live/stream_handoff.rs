@@ -346,3 +346,80 @@ fn an_owner_that_was_killed_or_stopped_gives_nothing_and_its_successor_goes_on_f
         assert_eq!(lasting(&heir), lasting(&whole));
     }
 }
+
+#[test]
+fn a_marker_at_the_end_of_the_log_is_left_to_the_stream_which_ends_by_it() {
+    let Some(log) = Log::new(1) else { return };
+    let Some((stage, flow)) = places(&log) else { return };
+    write(&log, 0..20);
+    stage.json(&["stream", "mark", "END_OF_BOUNDED_SOURCE", "--topic", &log.topic]);
+    let past = snapshot(&stage, "past", 0..20);
+    let report = stage.json(&handoff(&log, &flow, &past, &[]));
+    assert_eq!(
+        (&report["high_waters"]["0"], &report["next_offsets"]["0"]),
+        (&21.into(), &20.into()),
+        "{report}"
+    );
+    let ended = stage.json(&log.stream(&flow, &RUN));
+    assert_eq!((&ended["state"], &ended["read"]), (&"ENDED".into(), &0.into()), "{ended}");
+    assert_eq!((&ended["final"], &ended["waiting"]), (&20.into(), &0.into()), "{ended}");
+    assert_eq!(ended["values_hash"], batch(&stage, &flow, 0..20)["values_hash"], "{ended}");
+    assert_eq!(chain(&stage), [of("HISTORY", true), of("DRAINED", false)]);
+}
+
+#[test]
+fn an_open_transaction_lies_behind_the_end_that_counts_and_is_read_once_it_is_over() {
+    let Some(log) = Log::new(1) else { return };
+    let Some((stage, flow)) = places(&log) else { return };
+    write(&log, 0..20);
+    let producer = log.runtime.block_on(async {
+        let producer = log.kafka.producer().build_transactional(&log.topic).await;
+        let producer = producer.expect("a transactional producer");
+        producer.begin().expect("begun");
+        let record = log.valued(instrument(20), canonical(20));
+        assert!(producer.send(record).await.expect("written").is_persisted());
+        producer.flush().await.expect("written");
+        producer
+    });
+    write(&log, 21..23);
+    // The snapshot has what the topic does not give yet.
+    let past = snapshot(&stage, "past", 0..22);
+    let report = stage.json(&handoff(&log, &flow, &past, &[]));
+    let partition = &report["per_partition"][0];
+    assert_eq!(
+        (&partition["stable"], &partition["high_water"], &partition["next_offset"]),
+        (&20.into(), &23.into(), &20.into()),
+        "{report}"
+    );
+    log.runtime.block_on(async {
+        producer.commit().await.expect("committed");
+        producer.close().await.expect("closed");
+    });
+    let next = stage.json(&stream(&log, &flow, "3"));
+    assert_eq!((counts(&next), &next["history"]), ([1, 0, 2, 0, 0], &22.into()), "{next}");
+    assert_eq!(next["values_hash"], batch(&stage, &flow, 0..23)["values_hash"], "{next}");
+}
+
+#[test]
+fn a_handoff_told_to_end_gives_its_lease_back_and_can_be_repeated_at_once() {
+    let Some(log) = Log::new(1) else { return };
+    let Some((mut stage, flow)) = places(&log) else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "600");
+    write(&log, 0..20);
+    let past = snapshot(&stage, "past", 0..20);
+    let args = handoff(&log, &flow, &past, &[]);
+    let session = stage.session();
+    session.sql("BEGIN; LOCK TABLE finaz.handoffs IN SHARE MODE");
+    let mut told = stage.start(&args);
+    let waits = "SELECT count(*) FROM pg_stat_activity
+                 WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    until("it waits for the lock", SOON, || (stage.count(waits) > 0).then_some(()));
+    told.signal(Signal::TERM);
+    session.sql("ROLLBACK");
+    let ended = told.wait(SOON);
+    // It may have been done before it was heard.
+    assert!(matches!(ended.exit, Some(0 | 143)), "{ended:?}");
+    assert_eq!(stage.json(&["lease", "list", "--active"])["leases"], json!([]));
+    let report = stage.json(&args);
+    assert_eq!((&report["events"], &report["known"]), (&20.into(), &20.into()), "{report}");
+}
