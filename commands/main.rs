@@ -7,6 +7,7 @@ mod completions;
 mod context;
 mod db;
 mod doctor;
+mod drill;
 mod failure;
 mod flow;
 mod globals;
@@ -87,6 +88,8 @@ enum Work {
     Checkpoint(checkpoint::CheckpointCommand),
     Parity(parity::ParityArgs),
     #[command(subcommand)]
+    Drill(drill::DrillCommand),
+    #[command(subcommand)]
     Cas(cas::CasCommand),
     #[command(subcommand)]
     Db(db::DbCommand),
@@ -151,6 +154,7 @@ async fn dispatch(cx: &mut Context<'_>, work: Work) -> Result<Exit, Failure> {
         Work::Reconcile(args) => reconcile::run(cx, args).await,
         Work::Replay(args) => replay::run(cx, *args).await,
         Work::Parity(args) => parity::run(cx, args).await,
+        Work::Drill(command) => drill::run(cx, command).await,
         Work::Stream(args) => Box::pin(stream::run(cx, *args)).await,
         Work::Checkpoint(command) => Box::pin(checkpoint::run(cx, command)).await,
         Work::Cas(command) => cas::run(cx, command).await,

@@ -24,6 +24,8 @@ pub(crate) enum Exit {
     Done,
     /// Its own document says what did not hold.
     Refused,
+    /// Its own document says what could not be shown.
+    Incomplete,
     /// Its own document says which service is away.
     Away,
 }
@@ -34,6 +36,8 @@ pub(crate) enum Unit {
     Bytes,
     /// Without knowing how many there are.
     Count,
+    /// Of a known number.
+    Checks,
 }
 
 #[derive(Debug)]
@@ -127,6 +131,7 @@ impl Ui {
         let bar = ProgressBar::hidden();
         let template = match unit {
             Unit::Bytes => "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+            Unit::Checks => "{msg} {wide_bar} {pos}/{len} {elapsed}",
             Unit::Count => "{spinner} {msg} {human_pos} {per_sec}",
         };
         if let Ok(style) = ProgressStyle::with_template(template) {
@@ -154,6 +159,7 @@ impl Ui {
         let code = match result {
             Ok(Exit::Done) => 0,
             Ok(Exit::Refused) => 1,
+            Ok(Exit::Incomplete) => 3,
             Ok(Exit::Away) => 75,
             Err(failure) => {
                 self.explain(failure);

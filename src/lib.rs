@@ -7,6 +7,7 @@ pub mod broker;
 pub mod canonical;
 pub mod config;
 pub mod control;
+pub mod drill;
 pub mod export;
 pub mod flow;
 pub mod ids;

@@ -15,6 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("manifest", &["canonical", "invalid"]),
     ("nodes", &["canonical", "invalid"]),
     ("rules", &["canonical", "ids", "invalid"]),
+    ("drill", &[]),
     // the machine it runs on
     ("config", &["invalid"]),
     ("artifacts", &["canonical", "ids", "invalid"]),
@@ -26,7 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("stream", &["canonical", "flow", "ids", "invalid", "replay"]),
     ("journal", &["canonical", "ids", "invalid", "stream"]),
     // the services: never each other
-    ("store", &["config", "ids", "invalid", "rules"]),
+    ("store", &["config", "drill", "ids", "invalid", "rules"]),
     ("warehouse", &["config", "flow", "ids", "invalid"]),
     ("broker", &["invalid"]),
     // the one that puts them together
@@ -37,6 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "broker",
             "canonical",
             "config",
+            "drill",
             "export",
             "flow",
             "ids",
@@ -71,7 +73,7 @@ const HOME: &[(&str, &[&str])] = &[
     ("csv::", &["src/snapshot", "src/export"]),
     ("flate2::", &["src/snapshot"]),
     ("chrono_tz::", &["src/snapshot"]),
-    ("rustix::", &["src/artifacts"]),
+    ("rustix::", &["src/artifacts", "src/control/drill"]),
     ("ring::digest", &["src/ids.rs", "src/artifacts", "src/replay", "src/snapshot"]),
     ("clap::", &["commands"]),
     ("clap_complete::", &["commands/completions.rs"]),

@@ -6,6 +6,7 @@ mod brokers;
 pub mod cas;
 pub mod db;
 pub mod doctor;
+pub mod drill;
 pub mod dry_run;
 pub mod evidence;
 pub mod export;

@@ -168,6 +168,22 @@ fn split_tls(url: &str) -> Result<(String, TlsWords), Invalid> {
     Ok((url, words))
 }
 
+/// A URL in its parts, as the client library takes it apart: what comes before the host, the host and port, and what
+/// follows the name of the database.
+fn parts(url: &str) -> (&str, &str, &str) {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let user = url[start..].find('@').map_or(start, |at| start + at + 1);
+    let host = url[user..].find(['/', '?']).map_or(url.len(), |at| user + at);
+    let query = url[host..].find('?').map_or(url.len(), |at| host + at);
+    (&url[..user], &url[user..host], &url[query..])
+}
+
+/// The same server, another database.
+pub(super) fn in_database(url: &str, database: &str) -> String {
+    let (user, host, query) = parts(url);
+    format!("{user}{host}/{database}{query}")
+}
+
 fn is_loopback(host: &str) -> bool {
     host == "localhost"
         || host
@@ -248,6 +264,13 @@ mod tests {
             };
             assert!(!shown.contains("hunter2"), "{shown}");
         }
+    }
+
+    #[test]
+    fn a_url_leads_elsewhere_and_keeps_the_rest() {
+        let url = "postgresql://u:p%40/?w@h:1234/d?sslmode=disable&x=/y";
+        assert_eq!(in_database(url, "e"), "postgresql://u:p%40/?w@h:1234/e?sslmode=disable&x=/y");
+        assert_eq!(in_database("postgresql://h", "e"), "postgresql://h/e");
     }
 
     #[test]

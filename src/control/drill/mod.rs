@@ -1,0 +1,289 @@
+//! Drills: what is promised, shown with real processes of the same binary on real servers.
+//!
+//! A scenario a file. Each has planned its checks before it begins (`crate::drill`), works on topics and runs of its own,
+//! and waits for what it has seen, never for time to pass. All that happens to leases and journals is written down by the
+//! database itself, in the transaction in which it happens.
+
+mod crew;
+mod fixture;
+mod killed;
+mod look;
+mod owners;
+mod stage;
+mod stopped;
+mod wait;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use serde::Serialize;
+use tokio::sync::watch;
+
+pub use crew::become_child;
+
+use super::worker::Stop;
+use super::{Control, Error};
+use crate::config::Secret;
+use crate::drill::{
+    Broke, Check, Environment, Evidence, Moment, Planned, QueueNumbers, Sheet, Verdict, Versions,
+    page,
+};
+use crate::ids::Hash;
+use crate::invalid::Invalid;
+use stage::Stage;
+
+/// Checks that a drill of two owners has at least: fewer, and it has not been carried out.
+const CHECKS_MIN: usize = 60;
+/// The lease of a drill, and of a fast one.
+const TTL: Duration = Duration::from_secs(6);
+const TTL_FAST: Duration = Duration::from_millis(1_500);
+/// Scenarios at a time.
+const LANES: usize = 3;
+
+/// What to carry out.
+#[derive(Clone, Debug)]
+pub struct TwoOwnersRequest {
+    /// The program whose processes are the owners.
+    pub binary: PathBuf,
+    /// Where the drill's folder is made.
+    pub temporary: PathBuf,
+    /// Short leases, for CI.
+    pub fast: bool,
+    /// Where the evidence goes; absent: beside the artifacts.
+    pub out: Option<PathBuf>,
+    /// A marked database; absent: one is made on the server of the settings.
+    pub database: Option<Secret>,
+    pub seed: u64,
+}
+
+/// The evidence, and where it lies.
+#[derive(Clone, Debug, Serialize)]
+pub struct DrillReport {
+    #[serde(flatten)]
+    pub evidence: Evidence,
+    /// The files of it.
+    pub files: Files,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Files {
+    pub document: String,
+    pub page: String,
+    pub history: String,
+}
+
+/// How far a drill is: checks that are done, of how many.
+pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+
+/// One scenario.
+#[derive(Clone, Copy, Debug)]
+enum Scenario {
+    Stopped,
+    Killed,
+}
+
+const SCENARIOS: &[Scenario] = &[Scenario::Stopped, Scenario::Killed];
+
+impl Scenario {
+    fn sheet(self) -> (&'static str, &'static [Planned]) {
+        match self {
+            Self::Stopped => ("an owner is stopped and overtaken", stopped::CHECKS),
+            Self::Killed => ("an owner is killed", killed::CHECKS),
+        }
+    }
+
+    async fn play(self, stage: &Stage, sheet: &mut Sheet) -> Result<QueueNumbers, Broke> {
+        match self {
+            Self::Stopped => Box::pin(stopped::play(stage, sheet)).await,
+            Self::Killed => Box::pin(killed::play(stage, sheet)).await,
+        }
+    }
+}
+
+/// Carries out the drill of two owners, and writes its evidence. What it made on the servers is gone when this returns,
+/// however it ends.
+///
+/// # Errors
+/// `DRILL_UNMARKED` and others for a database that is not a drill's; a service that is away before it begins; a signal.
+pub async fn two_owners(
+    control: &Control,
+    request: &TwoOwnersRequest,
+    progress: Progress<'_>,
+    mut stop: watch::Receiver<Stop>,
+) -> Result<DrillReport, Error> {
+    if request.database.as_ref().is_some_and(|url| !url.expose().contains("://")) {
+        let hint = "write postgresql://user@host:port/database, the password in FINAZ_DATABASE";
+        return Err(Invalid::new("DRILL_DATABASE", "--database", "is no URL", hint).into());
+    }
+    let began = Instant::now();
+    let ttl = if request.fast { TTL_FAST } else { TTL };
+    let stage = Stage::set(control, request, ttl).await?;
+    let played = tokio::select! {
+        played = carry_out(&stage, progress) => Ok(played),
+        signal = told(&mut stop) => Err(Error::Interrupted { signal }),
+    };
+    let gathered = match played {
+        Ok(played) => gather(&stage, request, played, began).await,
+        Err(error) => Err(error),
+    };
+    let struck = stage.strike().await;
+    let (evidence, moments) = gathered?;
+    let report = write(control, request, evidence, &moments)?;
+    // After it: what was shown was shown.
+    struck?;
+    Ok(report)
+}
+
+async fn told(stop: &mut watch::Receiver<Stop>) -> i32 {
+    loop {
+        if let Stop::Drain(signal) | Stop::Now(signal) = *stop.borrow_and_update() {
+            return signal;
+        }
+        if stop.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// What all scenarios came to.
+struct Played {
+    started_at: String,
+    checks: Vec<Check>,
+    ledger: QueueNumbers,
+}
+
+async fn carry_out(stage: &Stage, progress: Progress<'_>) -> Played {
+    let total: usize = SCENARIOS.iter().map(|scenario| scenario.sheet().1.len()).sum();
+    let total = total as u64;
+    progress(0, total);
+    let started = stage.store.drill_server().await;
+    let started_at = started.map(|(_, at)| at).unwrap_or_default();
+    let ready = ready(stage).await;
+    let done = std::sync::atomic::AtomicU64::new(0);
+    let plays = SCENARIOS.iter().enumerate().map(|(at, scenario)| {
+        let (ready, done) = (ready.clone(), &done);
+        async move {
+            let (name, planned) = scenario.sheet();
+            let mut sheet = Sheet::new(name, planned);
+            let ended = match ready {
+                Ok(()) => scenario.play(stage, &mut sheet).await,
+                Err(broke) => Err(broke),
+            };
+            let (numbers, ended) = match ended {
+                Ok(numbers) => (numbers, Ok(())),
+                Err(broke) => (QueueNumbers::default(), Err(broke)),
+            };
+            let more = planned.len() as u64;
+            let before = done.fetch_add(more, std::sync::atomic::Ordering::Relaxed);
+            progress(before + more, total);
+            (at, sheet.end(ended), numbers)
+        }
+    });
+    let plays = futures_util::stream::iter(plays).buffer_unordered(LANES);
+    let mut played: Vec<(usize, Vec<Check>, QueueNumbers)> = plays.collect().await;
+    played.sort_by_key(|(at, ..)| *at);
+    let ledger = played.iter().fold(QueueNumbers::default(), |sum, (_, _, n)| sum.plus(*n));
+    let checks = played.into_iter().flat_map(|(_, checks, _)| checks).collect();
+    Played { started_at, checks, ledger }
+}
+
+/// What all scenarios need before they begin.
+async fn ready(stage: &Stage) -> Result<(), Broke> {
+    stage.run("migrate", &["db", "migrate"]).await?.done("the migration")?;
+    stage.store.watch_drill().await?;
+    let snapshot = stage.files.snapshot.display().to_string();
+    let import = ["snapshot", "import", &snapshot, "--name", fixture::NAME];
+    stage.run("import", &import).await?.done("the import")?;
+    Ok(())
+}
+
+/// The evidence, with all that the database wrote down.
+async fn gather(
+    stage: &Stage,
+    request: &TwoOwnersRequest,
+    played: Played,
+    began: Instant,
+) -> Result<(Evidence, Vec<Moment>), Error> {
+    let moments = stage.store.drill_history().await?;
+    let (postgresql, ended_at) = stage.store.drill_server().await?;
+    let topics = stage.broker.topic_names().await?;
+    let topics: Vec<String> =
+        topics.into_iter().filter(|topic| topic.starts_with(&stage.mark.topics)).collect();
+    let cluster = match topics.first() {
+        Some(topic) => stage.broker.find_topic(topic).await?.map(|topic| topic.cluster),
+        None => None,
+    };
+    let Played { started_at, checks, ledger } = played;
+    let phases = ["stream/stopped", "stream/killed"];
+    let timeline = moments.iter().filter(|moment| phases.iter().any(|phase| moment.is_of(phase)));
+    let count = |word: &str| checks.iter().filter(|check| check.word() == word).count();
+    let evidence = Evidence {
+        kind: "DrillEvidence",
+        version: 1,
+        drill: "2owners",
+        verdict: Verdict::of(&checks, CHECKS_MIN),
+        passed: count("PASS"),
+        failed: count("FAIL"),
+        not_run: count("NOT RUN"),
+        seed: request.seed,
+        nonce: stage.mark.nonce.clone(),
+        started_at,
+        ended_at,
+        seconds: began.elapsed().as_secs_f64(),
+        ttl_sec: stage.ttl.as_secs_f64(),
+        fast: request.fast,
+        versions: Versions {
+            finaz: env!("CARGO_PKG_VERSION").to_owned(),
+            postgresql,
+            broker: format!("of the Kafka protocol, cluster {}", cluster.unwrap_or_default()),
+        },
+        environment: Environment {
+            os: std::env::consts::OS.to_owned(),
+            arch: std::env::consts::ARCH.to_owned(),
+            database: stage.place.clone(),
+            brokers: stage.brokers.clone(),
+            topics,
+            folder: stage.mark.folder.clone(),
+        },
+        ledger,
+        timeline: timeline.cloned().collect(),
+        checks,
+        history: "2owners.history.jsonl".to_owned(),
+        history_hash: String::new(),
+        history_lines: moments.len(),
+    };
+    Ok((evidence, moments))
+}
+
+/// Writes document, page and history.
+fn write(
+    control: &Control,
+    request: &TwoOwnersRequest,
+    mut evidence: Evidence,
+    moments: &[Moment],
+) -> Result<DrillReport, Error> {
+    let beside = || control.settings.artifacts.join("evidence").join(&evidence.nonce);
+    let out = request.out.clone().unwrap_or_else(beside);
+    let place = |path: &Path| path.display().to_string();
+    let keep = |name: &str, bytes: &[u8]| -> Result<String, Error> {
+        let path = out.join(name);
+        fs::write(&path, bytes)
+            .map_err(|source| Error::NotWritten { place: place(&path), source })?;
+        Ok(place(&path))
+    };
+    fs::create_dir_all(&out).map_err(|source| Error::NotWritten { place: place(&out), source })?;
+    let mut lines = Vec::new();
+    for moment in moments {
+        lines.extend(serde_json::to_vec(moment).expect("a moment is JSON"));
+        lines.push(b'\n');
+    }
+    evidence.history_hash = Hash::of(&lines).to_string();
+    let history = keep(&evidence.history, &lines)?;
+    let mut document = serde_json::to_vec_pretty(&evidence).expect("evidence is JSON");
+    document.push(b'\n');
+    let document = keep("2owners.json", &document)?;
+    let page = keep("2owners.html", page(&evidence).as_bytes())?;
+    Ok(DrillReport { evidence, files: Files { document, page, history } })
+}

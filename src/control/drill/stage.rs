@@ -1,0 +1,343 @@
+//! Where a drill plays: a database, topics and a folder of its own, each with its mark, on the servers that the settings
+//! name. All of it goes when the drill ends; what a drill that died has left goes with the next one.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::TwoOwnersRequest;
+use super::crew::{Actor, Crew, Run};
+use super::fixture::Files;
+use super::wait::unable;
+use crate::artifacts::Artifacts;
+use crate::broker::Broker;
+use crate::control::{Control, Error, brokers};
+use crate::drill::{Broke, Draw};
+use crate::invalid::Invalid;
+use crate::store::{Connect, DrillMark, DrillSession, DrillState, Limits, Store, drill_database};
+
+/// The file that says that a folder is a drill's.
+const MARK: &str = "finaz-drill.json";
+/// What the names of topics and folders begin with.
+const PREFIX: &str = "finaz-drill-";
+/// Whatever should come to pass does so by then, on a busy machine too.
+pub(super) const SOON: Duration = Duration::from_secs(45);
+
+/// Everything of one drill.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) store: Store,
+    pub(super) broker: Broker,
+    pub(super) brokers: String,
+    pub(super) crew: Crew,
+    pub(super) files: Files,
+    pub(super) mark: DrillMark,
+    pub(super) ttl: Duration,
+    pub(super) seed: u64,
+    /// For messages.
+    pub(super) place: String,
+    /// A database that was given stays, emptied.
+    is_given: bool,
+    /// The server's own database, from which others are made and destroyed.
+    home: Store,
+    _living: DrillSession,
+}
+
+impl Stage {
+    /// Makes all of it. On an error nothing is left.
+    pub(super) async fn set(
+        control: &Control,
+        request: &TwoOwnersRequest,
+        ttl: Duration,
+    ) -> Result<Self, Error> {
+        let options = brokers::options(control)?;
+        options.check()?;
+        let broker = brokers::connect(&options).await?;
+        let home = control.store()?.clone();
+        sweep(control, request, &home, &broker).await?;
+        let nonce = Uuid::new_v4().simple().to_string();
+        let given = match &request.database {
+            Some(url) => {
+                let limits = Limits { ttl: control.settings.lease_ttl };
+                let connect = Connect::new(url.expose(), limits, control.settings.allow_plaintext)?;
+                Some((Store::new(connect)?, url.expose().to_owned()))
+            }
+            None => None,
+        };
+        let is_given = given.is_some();
+        let (store, url) = match given {
+            Some((store, url)) => (store, url),
+            None => {
+                home.create_drill_database(&nonce).await?;
+                database(control, &nonce)?
+            }
+        };
+        let folder = request.temporary.join(format!("{PREFIX}{nonce}"));
+        let mark = DrillMark {
+            topics: format!("{PREFIX}{nonce}."),
+            folder: folder.display().to_string(),
+            nonce,
+        };
+        let made = async {
+            let living = claim(&store, is_given, &request.temporary, &broker).await?;
+            let (crew, files) = furnish(control, request, &mark, (&url, ttl))?;
+            store.mark_drill(&mark).await?;
+            Ok::<_, Error>((living, crew, files))
+        };
+        let (living, crew, files) = match made.await {
+            Ok(made) => made,
+            Err(error) => {
+                // Only what is certainly this drill's own.
+                let _gone = remove_folder(&folder, &mark.nonce);
+                if !is_given {
+                    let _gone = home.drop_drill_database(&mark.nonce).await;
+                }
+                return Err(error);
+            }
+        };
+        let place = store.place().to_owned();
+        Ok(Self {
+            store,
+            broker,
+            brokers: options.brokers,
+            crew,
+            files,
+            mark,
+            ttl,
+            seed: request.seed,
+            place,
+            is_given,
+            home,
+            _living: living,
+        })
+    }
+
+    /// Removes all of it.
+    pub(super) async fn strike(self) -> Result<(), Error> {
+        let Self { store, broker, mark, is_given, home, _living: living, .. } = self;
+        let topics = remove_topics(&broker, &mark.topics).await;
+        let folder = remove_folder(Path::new(&mark.folder), &mark.nonce);
+        let database = if is_given {
+            store.clear_drill().await
+        } else {
+            drop((store, living));
+            home.drop_drill_database(&mark.nonce).await
+        };
+        topics?;
+        database?;
+        folder.map_err(|source| Error::NotWritten { place: mark.folder, source })
+    }
+
+    /// Numbers for one scenario, whatever the others drew.
+    pub(super) fn draw(&self, scenario: u64) -> Draw {
+        Draw::new(self.seed.wrapping_mul(1_000_003).wrapping_add(scenario))
+    }
+
+    pub(super) fn topic(&self, name: &str) -> String {
+        format!("{}{name}", self.mark.topics)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.crew.folder.join(name)
+    }
+
+    /// Text of a path in the drill's folder.
+    pub(super) fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    pub(super) fn artifacts(&self) -> Result<Artifacts, Broke> {
+        let root = self.path("artifacts");
+        Artifacts::open(&root).map_err(|error| unable(&root.display(), &error))
+    }
+
+    /// Takes note of what the drill does.
+    pub(super) async fn note(&self, what: &str, lease: &str, who: &str) -> Result<(), Broke> {
+        self.store.note_drill(what, Some(lease), who, None).await?;
+        Ok(())
+    }
+
+    /// Starts `finaz` with these words.
+    pub(super) fn start(&self, who: &str, args: &[&str]) -> Result<Actor, Broke> {
+        self.crew.start(who, args, &[])
+    }
+
+    /// Runs it to its end.
+    pub(super) async fn run(&self, who: &str, args: &[&str]) -> Result<Run, Broke> {
+        self.start(who, args)?.end(SOON).await
+    }
+
+    /// Replays the fixture into a topic so many times; gives the last report.
+    pub(super) async fn replay(&self, topic: &str, times: u64) -> Result<Value, Broke> {
+        let args = ["replay", "--faults", &self.files.faults, "--topic", topic, "--create-topic"];
+        let mut last = Value::Null;
+        for _ in 0..times {
+            last = self.run("replay", &args).await?.done("a replay")?;
+        }
+        Ok(last)
+    }
+}
+
+/// The database of a nonce, and the URL of it.
+fn database(control: &Control, nonce: &str) -> Result<(Store, String), Error> {
+    let settings = &control.settings;
+    let base = settings.pg_url.as_ref().map(|url| url.expose()).unwrap_or_default();
+    let limits = Limits { ttl: settings.lease_ttl };
+    let (connect, url) =
+        Connect::to_database(base, &drill_database(nonce), limits, settings.allow_plaintext)?;
+    Ok((Store::new(connect)?, url))
+}
+
+/// Makes sure that the database is a drill's and that no other drill is in it; one that was given is cleaned of what a
+/// dead one left there.
+async fn claim(
+    store: &Store,
+    is_given: bool,
+    temporary: &Path,
+    broker: &Broker,
+) -> Result<DrillSession, Error> {
+    if is_given && store.drill_state().await? == DrillState::Unmarked {
+        return Err(unmarked(store).into());
+    }
+    let Some(living) = store.live_drill().await? else {
+        let hint = "wait for it, or leave --database out";
+        let message = "another drill is under way there";
+        return Err(Invalid::new("DRILL_RUNNING", store.place(), message, hint).into());
+    };
+    if !is_given {
+        // After the lock: whoever finds the mark and not the lock takes it for a dead one's.
+        store.mark_database().await?;
+    }
+    match store.drill_state().await? {
+        DrillState::Empty => {}
+        DrillState::Unmarked => return Err(unmarked(store).into()),
+        DrillState::InUse => {
+            let message = "it has tables that no drill made";
+            let hint = "name a database of its own, which may be destroyed";
+            return Err(Invalid::new("DRILL_NOT_EMPTY", store.place(), message, hint).into());
+        }
+        DrillState::Of(dead) => {
+            bury(&dead, temporary, broker).await?;
+            store.clear_drill().await?;
+        }
+    }
+    Ok(living)
+}
+
+fn unmarked(store: &Store) -> Invalid {
+    Invalid::new(
+        "DRILL_UNMARKED",
+        store.place(),
+        "nothing says that this database is a drill's, to be destroyed at will",
+        "leave --database out, or mark an empty database: COMMENT ON DATABASE name IS 'finaz drill'",
+    )
+}
+
+/// Removes what drills that died have left on this server; those that live are left alone.
+async fn sweep(
+    control: &Control,
+    request: &TwoOwnersRequest,
+    home: &Store,
+    broker: &Broker,
+) -> Result<(), Error> {
+    for nonce in home.drill_databases().await? {
+        let (store, _) = database(control, &nonce)?;
+        let buried = async {
+            // It lives; or it died this moment and is the next one's.
+            let Some(_mine) = store.live_drill().await? else { return Ok(false) };
+            if let DrillState::Of(dead) = store.drill_state().await? {
+                if dead.nonce != nonce {
+                    return Ok(false);
+                }
+                bury(&dead, &request.temporary, broker).await?;
+            }
+            Ok::<_, Error>(true)
+        };
+        match buried.await {
+            Ok(true) => {
+                home.drop_drill_database(&nonce).await?;
+                tracing::info!(nonce, "removed what a drill that died had left");
+            }
+            Ok(false) => {}
+            // Another one removes it just now.
+            Err(error) => tracing::warn!(%error, nonce, "left alone"),
+        }
+    }
+    Ok(())
+}
+
+/// Removes topics and folder of a drill that died.
+async fn bury(dead: &DrillMark, temporary: &Path, broker: &Broker) -> Result<(), Error> {
+    if dead.topics == format!("{PREFIX}{}.", dead.nonce) {
+        remove_topics(broker, &dead.topics).await?;
+    }
+    let folder = Path::new(&dead.folder);
+    // Of this machine's only what is where drills put it.
+    if folder == temporary.join(format!("{PREFIX}{}", dead.nonce)) {
+        let place = dead.folder.clone();
+        remove_folder(folder, &dead.nonce).map_err(|source| Error::NotWritten { place, source })?;
+    }
+    Ok(())
+}
+
+async fn remove_topics(broker: &Broker, prefix: &str) -> Result<(), Error> {
+    for topic in broker.topic_names().await?.iter().filter(|topic| topic.starts_with(prefix)) {
+        broker.delete_topic(topic).await?;
+    }
+    Ok(())
+}
+
+/// Removes a folder that has the mark of this nonce; any other is left alone.
+fn remove_folder(folder: &Path, nonce: &str) -> std::io::Result<()> {
+    let Ok(mark) = fs::read(folder.join(MARK)) else { return Ok(()) };
+    let mark: Value = serde_json::from_slice(&mark).unwrap_or(Value::Null);
+    if mark["nonce"] == nonce { fs::remove_dir_all(folder) } else { Ok(()) }
+}
+
+/// The folder, and how processes are started in it.
+fn furnish(
+    control: &Control,
+    request: &TwoOwnersRequest,
+    mark: &DrillMark,
+    (url, ttl): (&str, Duration),
+) -> Result<(Crew, Files), Error> {
+    let folder = PathBuf::from(&mark.folder);
+    let place = mark.folder.clone();
+    let written = |source| Error::NotWritten { place: place.clone(), source };
+    fs::DirBuilder::new().mode(0o700).create(&folder).map_err(written)?;
+    let text = json!({"kind": "FinazDrill", "nonce": mark.nonce, "topics": mark.topics});
+    fs::write(folder.join(MARK), text.to_string()).map_err(written)?;
+    let settings = &control.settings;
+    let mut environment = vec![
+        ("FINAZ_JSON".to_owned(), "1".to_owned()),
+        ("FINAZ_PG_URL".to_owned(), url.to_owned()),
+        ("FINAZ_ARTIFACTS".to_owned(), folder.join("artifacts").display().to_string()),
+        ("FINAZ_WAREHOUSE".to_owned(), "none".to_owned()),
+        ("FINAZ_LEASE_TTL_SEC".to_owned(), ttl.as_secs_f64().to_string()),
+        ("FINAZ_BROKERS".to_owned(), settings.brokers.clone().unwrap_or_default()),
+        ("FINAZ_BROKER_TLS".to_owned(), settings.broker_tls.to_owned()),
+        ("FINAZ_BROKER_SASL".to_owned(), settings.broker_sasl.to_owned()),
+        ("FINAZ_ALLOW_PLAINTEXT".to_owned(), settings.allow_plaintext.to_string()),
+    ];
+    if let Some(ca) = &settings.tls_ca {
+        environment.push(("FINAZ_TLS_CA".to_owned(), ca.display().to_string()));
+    }
+    if let (Some(user), Some(password)) = (&settings.broker_user, &settings.broker_password) {
+        let file = folder.join("broker-password");
+        fs::write(&file, password.expose()).map_err(written)?;
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        fs::set_permissions(&file, private).map_err(written)?;
+        environment.push(("FINAZ_BROKER_USER".to_owned(), user.clone()));
+        let file = file.display().to_string();
+        environment.push(("FINAZ_BROKER_PASSWORD_FILE".to_owned(), file));
+    }
+    let files = Files::write(&folder).map_err(|broke| {
+        let (Broke::Failed(why) | Broke::Unable(why)) = broke;
+        Error::NotWritten { place: mark.folder.clone(), source: std::io::Error::other(why) }
+    })?;
+    Ok((Crew { binary: request.binary.clone(), folder, environment }, files))
+}
