@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::ui::Exit;
 
-/// Show what is promised with real processes, on servers of yours but in places of its own
+/// Show what is promised, with real processes in places of their own
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum DrillCommand {
     #[command(name = "2owners")]

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::page::{Page, second};
 use crate::ui::{Exit, Unit};
 
-/// Stop one owner, kill another, and show that nothing is lost, doubled or overwritten
+/// Stop one owner of a stream, kill another, show that nothing is lost or doubled
 ///
 /// Makes a database, topics and a folder of its own on the servers of the settings, and removes them. Ends 0 when every
 /// check passed, 1 when one failed, 3 when one could not be carried out. The evidence is a JSON document, one page of HTML,
