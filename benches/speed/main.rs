@@ -14,14 +14,18 @@ mod figures;
 mod full;
 mod graphile;
 mod import;
+mod known;
 mod latency;
+mod log;
 mod nodes;
+mod peers;
 mod recovery;
 mod replay;
 mod servers;
 mod stage;
 mod start;
 mod stream;
+mod successor;
 mod throughput;
 
 use figures::Table;
@@ -29,8 +33,19 @@ use servers::Servers;
 
 /// What can be asked for, in the order in which it is measured.
 const NAMES: &[&str] = &[
-    "start", "nodes", "import", "replay", "admit", "control", "full", "latency", "recovery",
+    "start",
+    "nodes",
+    "import",
+    "replay",
+    "admit",
+    "control",
+    "full",
+    "latency",
+    "recovery",
     "stream",
+    "peers",
+    "successor",
+    "known",
 ];
 
 fn main() {
@@ -78,6 +93,15 @@ async fn measure(chosen: &dyn Fn(&str) -> bool, table: &mut Table) {
     }
     if chosen("stream") {
         stream::run(&servers, table).await;
+    }
+    if chosen("peers") {
+        peers::run(&servers, table).await;
+    }
+    if chosen("successor") {
+        successor::run(&servers, table).await;
+    }
+    if chosen("known") {
+        known::run(&servers, table).await;
     }
     if chosen("recovery") {
         recovery::run(&servers, table).await;

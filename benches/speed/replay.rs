@@ -4,8 +4,9 @@
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
+use std::ops::Range;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use krafka::Kafka;
@@ -18,7 +19,7 @@ use crate::figures::{Samples, Table, float, per_second, rate};
 use crate::nodes::walk;
 use crate::number;
 use crate::servers::Servers;
-use crate::stage::{document, finaz, folder};
+use crate::stage::{Running, document, finaz, folder};
 
 const INSTRUMENTS: usize = 20;
 const FIRST_NS: usize = 1_767_225_600_000_000_000;
@@ -64,12 +65,39 @@ impl Place {
     pub(crate) fn new(servers: &Servers, events: usize, brokers: String) -> Self {
         let place = Self { folder: folder(servers), brokers };
         let (file, faults) = (place.path("events.jsonl"), place.path("faults.json"));
-        write_events(Path::new(&file), events);
         write_schedule(Path::new(&faults), events);
-        let args = ["snapshot", "import", &file, "--name", "bench"];
-        document(&mut place.command(&args), &args);
-        fs::remove_file(&file).expect("our file");
+        write_events(Path::new(&file), 0..events);
+        place.import(&file, "bench");
         place
+    }
+
+    fn import(&self, file: &str, name: &str) {
+        let args = ["snapshot", "import", file, "--name", name];
+        document(&mut self.command(&args), &args);
+        fs::remove_file(file).expect("our file");
+    }
+
+    /// The events of these numbers, which follow those that came before, published at ten times the pace of their own
+    /// time: 10,000 a second.
+    pub(crate) fn feed(&self, events: Range<usize>, topic: &str) -> Running {
+        let (file, faults) = (self.path("feed.jsonl"), self.path("no-faults.json"));
+        let name = format!("feed-{}", events.start);
+        fs::write(&faults, r#"{"kind":"FaultSchedule","faults":[]}"#).expect("a new file");
+        write_events(Path::new(&file), events);
+        self.import(&file, &name);
+        let args = [
+            "replay",
+            "--snapshot",
+            &name,
+            "--faults",
+            &faults,
+            "--topic",
+            topic,
+            "--speed",
+            "x10",
+        ];
+        let mut command = self.command(&args);
+        Running(command.stdout(Stdio::null()).spawn().expect("finaz can be started"))
     }
 
     pub(crate) fn path(&self, name: &str) -> String {
@@ -102,10 +130,10 @@ impl Place {
 }
 
 /// Events of about 120 bytes, one a millisecond.
-fn write_events(file: &Path, events: usize) {
-    let prices = walk(events);
+fn write_events(file: &Path, events: Range<usize>) {
+    let prices = walk(events.len());
     let mut out = BufWriter::new(File::create(file).expect("a new file"));
-    for (at, price) in prices.iter().enumerate() {
+    for (at, price) in events.zip(prices) {
         let (instrument, seq, time) =
             (at % INSTRUMENTS, at / INSTRUMENTS, FIRST_NS + at * 1_000_000);
         writeln!(

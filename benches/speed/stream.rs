@@ -1,61 +1,39 @@
 //! `finaz stream` over a topic of four partitions with 1 % duplicates, a commit each second: records per second of the
 //! processor, beside a bare loop that fetches the same records and looks at nothing.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use krafka::Kafka;
 use krafka::consumer::{AutoOffsetReset, IsolationLevel};
-use uuid::Uuid;
 
 use crate::cpu;
 use crate::figures::{Samples, Table, float, per_second};
+use crate::log::Log;
 use crate::number;
-use crate::replay::Place;
 use crate::servers::Servers;
-use crate::stage::document;
-
-const FLOW: &str = "kind: Flow\nname: bench.stream\nclock: {allowed_lateness: 5s}\n\
-    nodes:\n  - {id: ema, type: ema, period: 20, input: close}\nsink: {dataset: bench}\n";
 
 pub(crate) async fn run(servers: &Servers, table: &mut Table) {
-    let events = number("BENCH_STREAM_ROWS", 1_000_000);
     let rounds = number("BENCH_ROUNDS", 3);
-    let brokers = std::env::var("FINAZ_BROKERS").expect("FINAZ_BROKERS: use scripts/bench.sh");
-    let database = servers.database("stream").await;
-    let place = Place::new(servers, events, brokers);
-    let flow = place.path("flow.yaml");
-    std::fs::write(&flow, FLOW).expect("a new file");
-    let migrate = ["db", "migrate"];
-    document(place.command(&migrate).env("FINAZ_PG_URL", &database.url), &migrate);
-    let topic = format!("finaz-bench-{}", Uuid::new_v4().simple());
-    let (records, ..) = place.replay(&["--topic", &topic]);
+    let log = Log::open(servers, "stream", number("BENCH_STREAM_ROWS", 1_000_000)).await;
+    let (records, events) = (log.records, log.events);
     println!("stream: {records} records of {events} events, 1 % of them twice; {rounds} rounds");
     let (mut bare, mut whole, mut wall) =
         (Samples::default(), Samples::default(), Samples::default());
     for round in 0..rounds {
         let before = cpu::of(std::process::id());
-        fetch(&place.brokers, &topic, records).await;
+        fetch(&log.place.brokers, &log.topic, records).await;
         bare.add(float(records) / (cpu::of(std::process::id()) - before));
-        let run_id = format!("bench-{round}");
-        let count = records.to_string();
-        let args = [
-            "stream", "--topic", &topic, "--group", "bench", "--flow", &flow, "--run-id", &run_id,
-            "--once-n", &count,
-        ];
-        let (before, started) = (cpu::waited(), Instant::now());
-        let report = document(place.command(&args).env("FINAZ_PG_URL", &database.url), &args);
-        let seconds = started.elapsed().as_secs_f64();
-        let used = cpu::waited() - before;
-        assert_eq!(report["read"].as_u64(), u64::try_from(records).ok(), "{report}");
-        assert_eq!(report["consumed"].as_u64(), u64::try_from(events).ok(), "{report}");
+        let took = log.stream(&format!("bench-{round}"));
         println!(
-            "  {round}: {seconds:.2} s, {used:.2} s of CPU, {} commits, {} bytes an identity",
-            report["seq"],
-            report["identity_bytes"].as_u64().unwrap_or(0)
-                / report["identities"].as_u64().unwrap_or(1),
+            "  {round}: {:.2} s, {:.2} s of CPU, {} commits, {} bytes an identity",
+            took.wall,
+            took.used,
+            took.report["seq"],
+            took.report["identity_bytes"].as_u64().unwrap_or(0)
+                / took.report["identities"].as_u64().unwrap_or(1),
         );
-        whole.add(float(records) / used);
-        wall.add(float(records) / seconds);
+        whole.add(float(records) / took.used);
+        wall.add(float(records) / took.wall);
     }
     table.add(
         "stream, records a second of the processor",
@@ -63,8 +41,7 @@ pub(crate) async fn run(servers: &Servers, table: &mut Table) {
         format!("a bare fetch loop {}", per_second(bare.median())),
         Some(whole.median() / bare.median()),
     );
-    place.delete(&topic).await;
-    servers.drop_database(&database.name).await;
+    log.close(servers).await;
 }
 
 /// Fetches all of a topic and looks at nothing.

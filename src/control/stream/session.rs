@@ -364,6 +364,7 @@ impl<'a> Session<'a> {
             status.reason = None;
         }
         self.journal.spare(self.brakes.stands());
+        let (began, records) = (Instant::now(), self.engine.uncommitted());
         let (delta, engine, watermark) = self.engine.cut();
         self.seq = self.journal.commit(delta, engine, watermark, status).await?.seq;
         self.committed = true;
@@ -372,6 +373,8 @@ impl<'a> Session<'a> {
             self.rows.offer(head);
         }
         self.last_commit = Instant::now();
+        let took_sec = began.elapsed().as_secs_f64();
+        tracing::debug!(name = %self.held.lease.name, seq = self.seq, records, took_sec, "committed");
         self.checkpoint().await
     }
 
