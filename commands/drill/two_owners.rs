@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use finaz::config::Secret;
-use finaz::control::drill::{self, DrillReport, TwoOwnersRequest};
+use finaz::control::drill::{self, DrillReport, TwoOwnersRequest, Verdict};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -51,11 +51,15 @@ pub(crate) async fn run(cx: &mut Context<'_>, args: TwoOwnersArgs) -> Result<Exi
         })
         .await?;
     cx.ui.report(&report, |page| show(page, &report));
-    Ok(match report.evidence.verdict.word() {
-        "PASS" => Exit::Done,
-        "FAIL" => Exit::Refused,
-        _ => Exit::Incomplete,
-    })
+    Ok(exit(report.evidence.verdict))
+}
+
+fn exit(verdict: Verdict) -> Exit {
+    match verdict {
+        Verdict::Pass => Exit::Done,
+        Verdict::Fail => Exit::Refused,
+        Verdict::Incomplete => Exit::Incomplete,
+    }
 }
 
 fn show(page: &mut Page, report: &DrillReport) {
@@ -101,4 +105,15 @@ fn show(page: &mut Page, report: &DrillReport) {
         evidence.seed,
         evidence.seconds
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_that_failed_ends_1_and_one_that_did_not_run_3() {
+        let verdicts = [Verdict::Pass, Verdict::Fail, Verdict::Incomplete];
+        assert_eq!(verdicts.map(exit), [Exit::Done, Exit::Refused, Exit::Incomplete]);
+    }
 }

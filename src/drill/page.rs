@@ -17,6 +17,7 @@ p { margin: .25rem 0; max-width: 60rem } .soft { color: var(--soft) }
 .PASS { background: var(--pass) } .FAIL { background: var(--fail) } .INCOMPLETE, .NOTRUN { background: var(--open) }
 table { border-collapse: collapse; width: 100%; margin: .5rem 0 } th, td { text-align: left; vertical-align: top; padding: .3rem .5rem;
         border-bottom: 1px solid var(--line); overflow-wrap: anywhere } th { color: var(--soft); font-weight: 600; font-size: .85rem }
+table.checks { table-layout: fixed } .checks th:nth-child(1) { width: 3.2rem } .checks th:nth-child(2) { width: 5.2rem } .checks th:nth-child(3) { width: 32% }
 td.id { white-space: nowrap; font-variant-numeric: tabular-nums } td.n { text-align: right; font-variant-numeric: tabular-nums }
 td .mark { font-size: .75rem; padding: 0 .4rem; border-radius: .2rem; color: #fff; white-space: nowrap }
 .small td { font-size: .85rem } code { font: .85em/1.4 ui-monospace, 'DejaVu Sans Mono', monospace; overflow-wrap: anywhere }
@@ -135,7 +136,7 @@ fn checks(out: &mut String, evidence: &Evidence) {
     add(out, "<h2>Checks</h2>");
     add(
         out,
-        "<table class=\"small\"><thead><tr><th>check</th><th></th><th>what it demonstrates</th><th>expected</th><th>seen</th></tr></thead><tbody>",
+        "<table class=\"small checks\"><thead><tr><th></th><th></th><th>what it demonstrates</th><th>expected</th><th>seen</th></tr></thead><tbody>",
     );
     for check in &evidence.checks {
         add(out, &row(check));

@@ -100,12 +100,10 @@ fn draw_row(out: &mut String, scale: &Scale, y: i64, who: &str, moments: &[&Mome
         write!(
             out,
             "<rect x=\"{x}\" y=\"{}\" width=\"{}\" height=\"22\" rx=\"3\" fill=\"#2f6fb5\"/>\
-             <text x=\"{}\" y=\"{}\" fill=\"#fff\">{}</text>",
+             <text x=\"{x}\" y=\"{}\" fill=\"#2f6fb5\" font-size=\"10\" font-weight=\"600\">{label}</text>",
             middle - 11,
             (to - x).max(2),
-            x + 6,
-            middle + 4,
-            if to - x > 60 { label.as_str() } else { "" }
+            middle - 18
         )
         .expect("a String takes all");
     }
@@ -118,7 +116,7 @@ fn draw_row(out: &mut String, scale: &Scale, y: i64, who: &str, moments: &[&Mome
             middle - 15,
             (to - x).max(2),
             x + 3,
-            middle - 18
+            middle + 26
         )
         .expect("a String takes all");
     }

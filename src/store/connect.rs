@@ -184,6 +184,18 @@ pub(super) fn in_database(url: &str, database: &str) -> String {
     format!("{user}{host}/{database}{query}")
 }
 
+/// The same database, by way of a port of this machine; and the address that the way must lead to.
+#[must_use]
+pub fn by_way_of(url: &str, port: u16) -> (String, String) {
+    let (user, host, _) = parts(url);
+    let rest = &url[user.len() + host.len()..];
+    let target = match host.rsplit_once(':') {
+        Some((_, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host.to_owned(),
+        Some(_) | None => format!("{host}:5432"),
+    };
+    (format!("{user}127.0.0.1:{port}{rest}"), target)
+}
+
 fn is_loopback(host: &str) -> bool {
     host == "localhost"
         || host
@@ -271,6 +283,9 @@ mod tests {
         let url = "postgresql://u:p%40/?w@h:1234/d?sslmode=disable&x=/y";
         assert_eq!(in_database(url, "e"), "postgresql://u:p%40/?w@h:1234/e?sslmode=disable&x=/y");
         assert_eq!(in_database("postgresql://h", "e"), "postgresql://h/e");
+        let (way, target) = by_way_of(url, 9);
+        assert_eq!(way, "postgresql://u:p%40/?w@127.0.0.1:9/d?sslmode=disable&x=/y");
+        assert_eq!((target.as_str(), &*by_way_of("postgresql://h/d", 9).1), ("h:1234", "h:5432"));
     }
 
     #[test]

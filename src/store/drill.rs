@@ -44,7 +44,10 @@ pub enum DrillState {
 /// A session of the drill's own that holds something for as long as it lives.
 #[derive(Debug)]
 pub struct DrillSession {
-    client: Client,
+    pub(super) client: Client,
+    pub(super) place: String,
+    /// Of the server's process.
+    pub pid: i32,
 }
 
 impl Connect {
@@ -170,7 +173,8 @@ impl Store {
         Ok(got.then_some(session))
     }
 
-    async fn drill_session(&self) -> Result<DrillSession, Error> {
+    /// Another session, of somebody else's, which holds what it locks for as long as it lives.
+    pub async fn drill_session(&self) -> Result<DrillSession, Error> {
         let (sender, _notices) = tokio::sync::mpsc::channel(1);
         let client = self.connect.session(sender).await?;
         // It holds what it holds for as long as the drill wants.
@@ -178,7 +182,9 @@ impl Store {
             .batch_execute("SET idle_in_transaction_session_timeout = 0; SET lock_timeout = '10s'")
             .await
             .map_err(|error| self.error(&error))?;
-        Ok(DrillSession { client })
+        let row = client.query_one("SELECT pg_backend_pid()", &[]).await;
+        let pid = row.map_err(|error| self.error(&error))?.get(0);
+        Ok(DrillSession { client, place: self.connect.place.clone(), pid })
     }
 
     /// Takes note of something that the drill did; gives when it was.
@@ -242,7 +248,7 @@ impl Store {
         Ok((row.get(0), row.get(1)))
     }
 
-    async fn order(&self, statements: &str) -> Result<(), Error> {
+    pub(super) async fn order(&self, statements: &str) -> Result<(), Error> {
         let client = self.client().await?;
         client.batch_execute(statements).await.map_err(|error| self.error(&error))
     }

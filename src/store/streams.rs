@@ -314,7 +314,14 @@ impl Store {
             tracing::warn!(%error, tries, "a commit of the journal is settled by reading back");
             match self.stream(&lease.name).await.map(|view| view.map(|view| view.row)) {
                 Ok(Some(row)) if (row.fence, row.seq) == (next.from_fence, next.from_seq) => {}
-                Ok(row) => return Ok(placed(lease, next, row)),
+                // Moved by somebody else: by whom, and whether the lease is still ours, is asked under its lock and put
+                // on record.
+                Ok(row) => match placed(lease, next, row) {
+                    StreamVerdict::Moved(_) => {}
+                    verdict @ (StreamVerdict::Committed | StreamVerdict::Refused(_)) => {
+                        return Ok(verdict);
+                    }
+                },
                 Err(_away) => tokio::time::sleep(super::backoff(tries)).await,
             }
         }

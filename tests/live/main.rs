@@ -7,6 +7,7 @@ mod commits;
 mod dice;
 mod disk;
 mod documents;
+mod drill;
 mod ends;
 mod follow;
 mod instance;

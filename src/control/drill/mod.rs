@@ -4,14 +4,20 @@
 //! and waits for what it has seen, never for time to pass. All that happens to leases and journals is written down by the
 //! database itself, in the transaction in which it happens.
 
+mod commits;
 mod crew;
 mod fixture;
+mod journals;
 mod killed;
+mod leases;
 mod look;
+mod outages;
 mod owners;
+mod proxy;
 mod stage;
 mod stopped;
 mod wait;
+mod wire;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,12 +29,13 @@ use tokio::sync::watch;
 
 pub use crew::become_child;
 
+pub use crate::drill::Verdict;
+
 use super::worker::Stop;
 use super::{Control, Error};
 use crate::config::Secret;
 use crate::drill::{
-    Broke, Check, Environment, Evidence, Moment, Planned, QueueNumbers, Sheet, Verdict, Versions,
-    page,
+    Broke, Check, Environment, Evidence, Moment, Planned, QueueNumbers, Sheet, Versions, page,
 };
 use crate::ids::Hash;
 use crate::invalid::Invalid;
@@ -82,23 +89,64 @@ pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 enum Scenario {
     Stopped,
     Killed,
+    Leases,
+    Clock,
+    UnderLock,
+    Ambiguous,
+    Drained,
+    Damaged,
+    Restored,
+    CutOff,
+    Full,
 }
 
-const SCENARIOS: &[Scenario] = &[Scenario::Stopped, Scenario::Killed];
+/// In the order of the evidence. The longest come first.
+const SCENARIOS: &[Scenario] = &[
+    Scenario::Stopped,
+    Scenario::Killed,
+    Scenario::UnderLock,
+    Scenario::Ambiguous,
+    Scenario::Drained,
+    Scenario::CutOff,
+    Scenario::Damaged,
+    Scenario::Restored,
+    Scenario::Leases,
+    Scenario::Clock,
+    Scenario::Full,
+];
 
 impl Scenario {
     fn sheet(self) -> (&'static str, &'static [Planned]) {
         match self {
             Self::Stopped => ("an owner is stopped and overtaken", stopped::CHECKS),
             Self::Killed => ("an owner is killed", killed::CHECKS),
+            Self::UnderLock => ("an owner is stopped under the row lock", commits::UNDER_LOCK),
+            Self::Ambiguous => ("the answer to a commit is lost", commits::AMBIGUOUS),
+            Self::Drained => ("an owner is told to end", outages::DRAINED),
+            Self::CutOff => ("an owner is cut off", outages::CUT_OFF),
+            Self::Damaged => ("a journal is another's, or damaged", journals::CHECKS),
+            Self::Restored => ("a backup is put back, a lease deleted", journals::RESTORED),
+            Self::Leases => ("leases by hand", leases::CHECKS),
+            Self::Clock => ("a clock is wrong", leases::CLOCK),
+            Self::Full => ("a disk is full", outages::FULL),
         }
     }
 
     async fn play(self, stage: &Stage, sheet: &mut Sheet) -> Result<QueueNumbers, Broke> {
         match self {
-            Self::Stopped => Box::pin(stopped::play(stage, sheet)).await,
-            Self::Killed => Box::pin(killed::play(stage, sheet)).await,
-        }
+            Self::Stopped => return Box::pin(stopped::play(stage, sheet)).await,
+            Self::Killed => return Box::pin(killed::play(stage, sheet)).await,
+            Self::UnderLock => Box::pin(commits::under_lock(stage, sheet)).await,
+            Self::Ambiguous => Box::pin(commits::ambiguous(stage, sheet)).await,
+            Self::Drained => Box::pin(outages::drained(stage, sheet)).await,
+            Self::CutOff => Box::pin(outages::cut_off(stage, sheet)).await,
+            Self::Damaged => Box::pin(journals::damaged(stage, sheet)).await,
+            Self::Restored => Box::pin(journals::restored(stage, sheet)).await,
+            Self::Leases => Box::pin(leases::play(stage, sheet)).await,
+            Self::Clock => Box::pin(leases::clock(stage, sheet)).await,
+            Self::Full => Box::pin(outages::full(stage, sheet)).await,
+        }?;
+        Ok(QueueNumbers::default())
     }
 }
 

@@ -14,6 +14,7 @@ pub(super) const fn check(id: &'static str, what: &'static str) -> Planned {
 }
 
 /// The words that start an owner.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Owner<'a> {
     pub(super) name: &'a str,
     pub(super) topic: &'a str,

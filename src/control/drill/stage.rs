@@ -15,6 +15,7 @@ use super::fixture::Files;
 use super::wait::unable;
 use crate::artifacts::Artifacts;
 use crate::broker::Broker;
+use crate::config::Secret;
 use crate::control::{Control, Error, brokers};
 use crate::drill::{Broke, Draw};
 use crate::invalid::Invalid;
@@ -40,6 +41,8 @@ pub(super) struct Stage {
     pub(super) seed: u64,
     /// For messages.
     pub(super) place: String,
+    /// The URL of the database.
+    url: Secret,
     /// A database that was given stays, emptied.
     is_given: bool,
     /// The server's own database, from which others are made and destroyed.
@@ -58,7 +61,7 @@ impl Stage {
         options.check()?;
         let broker = brokers::connect(&options).await?;
         let home = control.store()?.clone();
-        sweep(control, request, &home, &broker).await?;
+        sweep(control, &home, &broker).await?;
         let nonce = Uuid::new_v4().simple().to_string();
         let given = match &request.database {
             Some(url) => {
@@ -83,7 +86,7 @@ impl Stage {
             nonce,
         };
         let made = async {
-            let living = claim(&store, is_given, &request.temporary, &broker).await?;
+            let living = claim(&store, is_given, &broker).await?;
             let (crew, files) = furnish(control, request, &mark, (&url, ttl))?;
             store.mark_drill(&mark).await?;
             Ok::<_, Error>((living, crew, files))
@@ -110,6 +113,7 @@ impl Stage {
             ttl,
             seed: request.seed,
             place,
+            url: Secret::new(url),
             is_given,
             home,
             _living: living,
@@ -148,6 +152,17 @@ impl Stage {
     /// Text of a path in the drill's folder.
     pub(super) fn text(&self, name: &str) -> String {
         self.path(name).display().to_string()
+    }
+
+    /// The URL of the database, with its password.
+    pub(super) fn url(&self) -> &str {
+        self.url.expose()
+    }
+
+    /// The same with more to its query.
+    pub(super) fn url_with(&self, more: &str) -> String {
+        let mark = if self.url().contains('?') { '&' } else { '?' };
+        format!("{}{mark}{more}", self.url())
     }
 
     pub(super) fn artifacts(&self) -> Result<Artifacts, Broke> {
@@ -194,12 +209,7 @@ fn database(control: &Control, nonce: &str) -> Result<(Store, String), Error> {
 
 /// Makes sure that the database is a drill's and that no other drill is in it; one that was given is cleaned of what a
 /// dead one left there.
-async fn claim(
-    store: &Store,
-    is_given: bool,
-    temporary: &Path,
-    broker: &Broker,
-) -> Result<DrillSession, Error> {
+async fn claim(store: &Store, is_given: bool, broker: &Broker) -> Result<DrillSession, Error> {
     if is_given && store.drill_state().await? == DrillState::Unmarked {
         return Err(unmarked(store).into());
     }
@@ -221,7 +231,7 @@ async fn claim(
             return Err(Invalid::new("DRILL_NOT_EMPTY", store.place(), message, hint).into());
         }
         DrillState::Of(dead) => {
-            bury(&dead, temporary, broker).await?;
+            bury(&dead, broker).await?;
             store.clear_drill().await?;
         }
     }
@@ -238,12 +248,7 @@ fn unmarked(store: &Store) -> Invalid {
 }
 
 /// Removes what drills that died have left on this server; those that live are left alone.
-async fn sweep(
-    control: &Control,
-    request: &TwoOwnersRequest,
-    home: &Store,
-    broker: &Broker,
-) -> Result<(), Error> {
+async fn sweep(control: &Control, home: &Store, broker: &Broker) -> Result<(), Error> {
     for nonce in home.drill_databases().await? {
         let (store, _) = database(control, &nonce)?;
         let buried = async {
@@ -253,7 +258,7 @@ async fn sweep(
                 if dead.nonce != nonce {
                     return Ok(false);
                 }
-                bury(&dead, &request.temporary, broker).await?;
+                bury(&dead, broker).await?;
             }
             Ok::<_, Error>(true)
         };
@@ -271,13 +276,13 @@ async fn sweep(
 }
 
 /// Removes topics and folder of a drill that died.
-async fn bury(dead: &DrillMark, temporary: &Path, broker: &Broker) -> Result<(), Error> {
+async fn bury(dead: &DrillMark, broker: &Broker) -> Result<(), Error> {
     if dead.topics == format!("{PREFIX}{}.", dead.nonce) {
         remove_topics(broker, &dead.topics).await?;
     }
     let folder = Path::new(&dead.folder);
-    // Of this machine's only what is where drills put it.
-    if folder == temporary.join(format!("{PREFIX}{}", dead.nonce)) {
+    // On another machine there is no such folder, or one without its mark.
+    if folder.ends_with(format!("{PREFIX}{}", dead.nonce)) {
         let place = dead.folder.clone();
         remove_folder(folder, &dead.nonce).map_err(|source| Error::NotWritten { place, source })?;
     }

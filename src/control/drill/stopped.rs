@@ -90,7 +90,8 @@ pub(super) async fn play(stage: &Stage, sheet: &mut Sheet) -> Result<QueueNumber
     let mut second = b.start(stage).await?;
     let overtaken = stage.committed(&lease, 2, (before + 1) * ARRIVALS).await?;
     let held = stage.lease(&lease).await?;
-    let seen = format!("{} under fence {}, before it 1", who(held.owner.token()), held.fence);
+    let (taker, before_it) = (who(held.owner.token()), stopped.fence);
+    let seen = format!("{taker} under fence {}, before it {before_it}", held.fence);
     sheet.equal("Z7", "owner-B under fence 2, before it 1", seen);
     not_sooner(sheet, &stage.moments(&lease).await?);
     let still = first.state().map_or("-".to_owned(), String::from);
