@@ -157,7 +157,7 @@ fn row(check: &Check) -> String {
 }
 
 fn moments(out: &mut String, evidence: &Evidence) {
-    let Some(first) = evidence.timeline.first() else { return };
+    let Some(first) = evidence.timeline.iter().map(|moment| moment.at_us).min() else { return };
     add(
         out,
         "<h2>The same in words</h2><p class=\"soft\">Renewals are left out here; the history file has them.</p>",
@@ -172,7 +172,7 @@ fn moments(out: &mut String, evidence: &Evidence) {
             out,
             &format!(
                 "<tr><td class=\"n\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
-                seconds(moment.at_us - first.at_us),
+                seconds(moment.at_us - first),
                 escaped(moment.lease.as_deref().unwrap_or_default()),
                 escaped(&moment.what),
                 escaped(moment.owner.as_deref().unwrap_or_default()),

@@ -52,6 +52,7 @@ fn every_command_of_the_surface_is_there() {
         "db migrate",
         "db status",
         "doctor",
+        "drill 2owners",
         "flow list",
         "flow show",
         "flow validate",

@@ -265,7 +265,8 @@ async fn gather(
     };
     let Played { started_at, checks, ledger } = played;
     let phases = ["stream/stopped", "stream/killed"];
-    let timeline = moments.iter().filter(|moment| phases.iter().any(|phase| moment.is_of(phase)));
+    let of = |phase| moments.iter().filter(move |moment| moment.is_of(phase)).cloned();
+    let timeline = phases.into_iter().flat_map(of).collect();
     let count = |word: &str| checks.iter().filter(|check| check.word() == word).count();
     let evidence = Evidence {
         kind: "DrillEvidence",
@@ -296,7 +297,7 @@ async fn gather(
             folder: stage.mark.folder.clone(),
         },
         ledger,
-        timeline: timeline.cloned().collect(),
+        timeline,
         checks,
         history: "2owners.history.jsonl".to_owned(),
         history_hash: String::new(),
