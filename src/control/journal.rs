@@ -294,7 +294,7 @@ fn settled(lease: &StreamLease, verdict: StreamVerdict) -> Result<(), Error> {
 }
 
 /// Moves work that blocks off the threads that must not be.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     match tokio::task::spawn_blocking(work).await {

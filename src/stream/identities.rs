@@ -55,6 +55,14 @@ impl Identities {
         self.shards.iter().map(|shard| shard.places.capacity() * entry).sum()
     }
 
+    /// Makes room for as many more, so that nothing has to grow while they are noted.
+    pub(super) fn reserve(&mut self, more: usize) {
+        // Hashes spread evenly, to a few in a hundred; a shard that gets more grows as ever.
+        let each = (self.count + more).div_ceil(SHARDS);
+        let size = (each + each / 50) * 64 / FULL_64THS + 1;
+        self.shards.iter_mut().for_each(|shard| shard.grow_to(size));
+    }
+
     /// What is known of an event.
     #[must_use]
     pub(super) fn look(&self, identity: Identity) -> Seen {
@@ -113,7 +121,15 @@ impl Shard {
 
     #[cold]
     fn grow(&mut self) {
-        let size = (self.places.len() + self.places.len() / 8).max(ENTRY_MIN);
+        self.grow_to(self.places.len() + self.places.len() / 8);
+    }
+
+    /// At least so many places, of which one at least stays empty: else a search would have no end.
+    fn grow_to(&mut self, size: usize) {
+        let size = size.max(ENTRY_MIN);
+        if size <= self.places.len() {
+            return;
+        }
         let mut places = Vec::new();
         places.reserve_exact(size);
         places.resize(size, (0, 0, 0));
@@ -177,6 +193,19 @@ mod tests {
                 assert!(set.bytes() <= 32 * set.len(), "{} for {}", set.bytes(), set.len());
             }
         }
+    }
+
+    #[test]
+    fn room_that_was_made_beforehand_forgets_nothing_and_costs_no_more() {
+        let mut set = Identities::default();
+        for n in 0..600_000 {
+            if n % 200_000 == 0 {
+                set.reserve(200_000);
+            }
+            assert_eq!(set.note(identity(n, n)), Seen::New);
+        }
+        assert!((0..600_000).all(|n| set.look(identity(n, n)) == Seen::Before));
+        assert!(set.bytes() <= 32 * set.len(), "{} for {}", set.bytes(), set.len());
     }
 
     #[test]

@@ -69,7 +69,8 @@ pub struct Standing {
 /// What is kept beside the state: the events that wait and the identities, from the segments of the journal.
 #[derive(Debug, Default)]
 pub struct Kept {
-    pub identities: Vec<Identity>,
+    /// In lists, as the segments of the journal have them.
+    pub identities: Vec<Vec<Identity>>,
     /// Those not applied yet, in any order.
     pub accepted: Vec<Accepted>,
 }
@@ -156,8 +157,11 @@ impl Engine {
     pub fn restore(plan: Plan, state: &Value, kept: Kept) -> Result<Self, Invalid> {
         let mut engine = Self::new(plan);
         engine.take_up(state).ok_or_else(|| wrong("this is no state of this stream's flow"))?;
-        for identity in kept.identities {
-            engine.identities.note(identity);
+        engine.identities.reserve(kept.identities.iter().map(Vec::len).sum());
+        for list in kept.identities {
+            for identity in list {
+                engine.identities.note(identity);
+            }
         }
         for event in kept.accepted {
             if event.event_time < engine.watermark {

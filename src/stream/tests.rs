@@ -114,7 +114,7 @@ impl Journal {
 
     fn resume(&self, plan: Plan) -> Engine {
         let kept = Kept {
-            identities: self.delta.identities.clone(),
+            identities: vec![self.delta.identities.clone()],
             accepted: self.delta.accepted.clone(),
         };
         match &self.state {

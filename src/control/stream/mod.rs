@@ -44,7 +44,7 @@ pub use report::{Counts, PartitionView, StreamReport};
 pub use retry::{RetriedView, RetryReport, RetryRequest, retry};
 
 use super::worker::Stop;
-use super::{Control, Error, brokers, inputs};
+use super::{Control, Error, brokers, inputs, journal};
 use crate::broker::{Broker, Topic, check_topic_name};
 use crate::flow::{self, FeatureBatch, Flow};
 use crate::ids::{Hash, StreamIdentity};
@@ -57,7 +57,7 @@ use conclude::conclude;
 pub(super) use lease::Held;
 use quota::Quota;
 use report::Part;
-use session::{End, Session};
+use session::{Closed, End, Session};
 
 /// Bytes of a run id or a group.
 const NAME_BYTES_MAX: usize = 200;
@@ -267,7 +267,8 @@ fn chosen(split: &Split, topic: &Topic) -> Result<Option<BTreeSet<i32>>, Invalid
 }
 
 /// The sessions under one lease, which every orderly end gives back, a refusal included; one that is not ours any more
-/// stays as it is. Where values are to be emitted under it, it is kept until they are.
+/// stays as it is. Where values are to be emitted under it, it is kept until they are; who was asked to go gives it back
+/// first and says afterwards what came of it all, so that a successor does not wait for that.
 async fn member(
     control: &Control,
     setup: &Setup,
@@ -275,20 +276,34 @@ async fn member(
     mut held: Held,
     mut stop: watch::Receiver<Stop>,
 ) -> Result<Ended, Error> {
-    let ended = Box::pin(sessions(control, setup, broker, &held, &mut stop)).await;
-    match ended {
-        Ok(part) if setup.request.emit.is_some() && part.end != End::GivenUp => {
-            Ok((part, Some(Box::new(held))))
-        }
-        ended => {
+    let closed = match Box::pin(sessions(control, setup, broker, &held, &mut stop)).await {
+        Ok(closed) => closed,
+        Err(error) => {
             held.release().await;
-            if let Err(Error::Invalid(_)) = ended {
+            if let Error::Invalid(_) = error {
                 // It has not begun, or has kept what it had.
                 control.store()?.forget_unused(&[held.lease.name.clone()]).await?;
             }
-            ended.map(|part| (part, None))
+            return Err(error);
         }
+    };
+    let emits = setup.request.emit.is_some() && closed.end != End::GivenUp;
+    if closed.end == End::Stopped && !emits {
+        held.release().await;
+        return Ok((part(control, closed).await?, None));
     }
+    let part = part(control, closed).await;
+    if emits && part.is_ok() {
+        return part.map(|part| (part, Some(Box::new(held))));
+    }
+    held.release().await;
+    part.map(|part| (part, None))
+}
+
+/// What came of a session; the others of this process go on meanwhile.
+async fn part(control: &Control, closed: Closed) -> Result<Part, Error> {
+    let artifacts = Arc::clone(control.artifacts()?);
+    journal::blocking(move || closed.part(&artifacts)).await
 }
 
 /// One session after the other, as long as what ends them is a service that is away.
@@ -298,7 +313,7 @@ async fn sessions(
     broker: &Broker,
     held: &Held,
     stop: &mut watch::Receiver<Stop>,
-) -> Result<Part, Error> {
+) -> Result<Closed, Error> {
     let mut pause = PAUSE_MIN;
     let mut away_since: Option<Instant> = None;
     loop {

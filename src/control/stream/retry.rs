@@ -235,7 +235,7 @@ fn resumed(
         topic_partitions,
         max_jump_ns: order.max_jump_ns,
     };
-    let identities = loaded.identities.into_iter().flatten().collect();
+    let identities = loaded.identities;
     Ok(Engine::restore(plan, &loaded.state, Kept { identities, accepted: loaded.accepted })?)
 }
 

@@ -12,13 +12,15 @@ use super::quota::Left;
 use super::report::{Counts, Part, staged_before};
 use super::rows::Rows;
 use super::{Checkpoints, GIVEN_UP, Setup, find, owners, plan};
+use crate::artifacts::Artifacts;
 use crate::broker::{Broker, Edge, Event, FollowLimits, Follower, Position};
 use crate::control::journal::{self, Journal, Loaded};
 use crate::control::worker::Stop;
 use crate::control::{Control, Error};
-use crate::flow::{FeatureBatch, unite};
+use crate::flow::{Flow, unite};
 use crate::ids::Hash;
 use crate::invalid::Invalid;
+use crate::journal::Head;
 use crate::store::StreamStatus;
 use crate::stream::{Anchor, Engine, Kept, Marker, Record};
 
@@ -435,19 +437,22 @@ impl<'a> Session<'a> {
         error
     }
 
-    /// Commits, and gives what came of it.
-    pub(super) async fn finish(mut self, end: End) -> Result<Part, Error> {
+    /// Commits; what came of it is computed afterwards, from what no one changes any more.
+    pub(super) async fn finish(mut self, end: End) -> Result<Closed, Error> {
         self.commit_as(Some(end.word())).await?;
         owners::give(&self.journal, &self.engine, &self.last_edges(), end).await;
         self.settle(end).await;
         let counts = self.counts();
-        let batch = match end {
-            End::GivenUp => unite(&self.setup.flow, self.setup.flow.hash, Vec::new()),
-            End::Source | End::Count | End::Stopped => self.result()?,
-        };
         self.follower.close().await;
-        let (fence, seq) = (self.held.lease.fence, self.seq);
-        Ok(Part { end, fence, seq, counts, batch })
+        Ok(Closed {
+            end,
+            fence: self.held.lease.fence,
+            seq: self.seq,
+            counts,
+            flow: Arc::clone(&self.setup.flow),
+            head: self.journal.head().cloned(),
+            engine: self.engine,
+        })
     }
 
     /// The edges of the log as they were seen last.
@@ -470,20 +475,40 @@ impl<'a> Session<'a> {
             }
         }
     }
+}
 
-    fn result(&self) -> Result<FeatureBatch, Error> {
-        let mut gathering = self.engine.gather();
-        if let Some(head) = self.journal.head() {
-            let artifacts = self.control.artifacts()?;
-            journal::applied(artifacts, head, &mut |event| gathering.add(&event))?;
-        }
-        Ok(gathering.finish(self.setup.flow.hash))
+/// A session that has committed all that it decided.
+#[derive(Debug)]
+pub(super) struct Closed {
+    pub(super) end: End,
+    fence: i64,
+    seq: i64,
+    counts: Counts,
+    flow: Arc<Flow>,
+    head: Option<Head>,
+    engine: Engine,
+}
+
+impl Closed {
+    /// What came of it. Takes the longer the more was ever applied.
+    pub(super) fn part(self, artifacts: &Artifacts) -> Result<Part, Error> {
+        let Self { end, fence, seq, counts, flow, head, engine } = self;
+        let batch = match end {
+            End::GivenUp => unite(&flow, flow.hash, Vec::new()),
+            End::Source | End::Count | End::Stopped => {
+                let mut gathering = engine.gather();
+                if let Some(head) = head {
+                    journal::applied(artifacts, &head, &mut |event| gathering.add(&event))?;
+                }
+                gathering.finish(flow.hash)
+            }
+        };
+        Ok(Part { end, fence, seq, counts, batch })
     }
 }
 
 pub(super) fn resumed(setup: &Setup, loaded: Loaded) -> Result<Engine, Error> {
     let Loaded { state, identities, accepted, .. } = loaded;
-    let identities = identities.into_iter().flatten().collect();
     Ok(Engine::restore(plan(setup), &state, Kept { identities, accepted })?)
 }
 
