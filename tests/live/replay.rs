@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use krafka::Kafka;
 use krafka::consumer::{AutoOffsetReset, ConsumerRecord};
@@ -124,8 +124,15 @@ impl Place {
             consumer.assign(&self.topic, vec![0, 1, 2, 3]).await.expect("four partitions");
             let mut left = 0;
             for partition in 0..4 {
-                let (low, high) =
-                    consumer.fetch_watermarks(&self.topic, partition).await.expect("offsets");
+                // A broker that was started again has no leaders for a moment.
+                let end = Instant::now() + Duration::from_secs(30);
+                let (low, high) = loop {
+                    match consumer.fetch_watermarks(&self.topic, partition).await {
+                        Ok(offsets) => break offsets,
+                        Err(error) => assert!(Instant::now() < end, "offsets: {error}"),
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                };
                 assert_eq!(low, 0);
                 left += high;
             }
