@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::figures::{Samples, Table, float};
-use crate::log::Log;
+use crate::filled_topic::Log;
 use crate::number;
 use crate::servers::Servers;
 use crate::stage::{Running, until};

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::cpu;
 use crate::figures::{Samples, Table, float, per_second};
-use crate::log::Log;
+use crate::filled_topic::Log;
 use crate::number;
 use crate::servers::Servers;
 use crate::stage::{Running, folder, project};

@@ -8,7 +8,7 @@ use krafka::consumer::{AutoOffsetReset, IsolationLevel};
 
 use crate::cpu;
 use crate::figures::{Samples, Table, float, per_second};
-use crate::log::Log;
+use crate::filled_topic::Log;
 use crate::number;
 use crate::servers::Servers;
 
