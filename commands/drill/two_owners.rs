@@ -94,9 +94,12 @@ fn show(page: &mut Page, report: &DrillReport) {
         ("page", report.files.page.clone()),
         ("history", report.files.history.clone()),
     ]);
-    let open = evidence.checks.iter().filter(|check| !check.pass);
-    let open: Vec<&str> = open.map(|check| check.id).collect();
-    let named = if open.is_empty() { String::new() } else { format!(": {}", open.join(", ")) };
+    let named = |word: &str, label: &str| {
+        let ids = evidence.checks.iter().filter(|check| check.word() == word).map(|check| check.id);
+        let ids: Vec<&str> = ids.collect();
+        if ids.is_empty() { String::new() } else { format!("; {label} {}", ids.join(", ")) }
+    };
+    let named = [named("FAIL", "failed:"), named("NOT RUN", "not run:")].concat();
     page.line(&format!(
         "{}: {} of {} checks passed, seed {}, {:.1} s{named}",
         evidence.verdict.word(),

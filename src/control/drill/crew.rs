@@ -39,7 +39,8 @@ impl Crew {
         args: &[&str],
         more: &[(&str, &str)],
     ) -> Result<Actor, Broke> {
-        // It asks to be killed when this process dies, and only then becomes what it is to be: see `become_child`.
+        // It asks to be killed when this process dies, and only then becomes what it is to be: see `become_child`. The
+        // system takes the thread that started it for the process: scenarios run on the one that lives to the end.
         let mut command = Command::new(&self.binary);
         command.args(["drill", "child", "--parent"]).arg(std::process::id().to_string()).arg("--");
         command.args(way).arg(&self.binary).args(args);

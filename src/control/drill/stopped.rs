@@ -300,7 +300,7 @@ fn decided(stage: &Stage, sheet: &mut Sheet, journal: &Journal, report: &Value) 
     sheet.equal("V2", format!("{0} ids of {0} consumed", COUNTS[0]), seen);
     let seen = format!("{} decided, {} twice", journal.fates.len(), journal.twice());
     sheet.equal("V3", format!("{TOTAL} decided, 0 twice"), seen);
-    let sum: u64 = counts(report).iter().sum();
+    let sum = counts(report).into_iter().fold(0, u64::saturating_add);
     let empty = Vec::new();
     let lanes = report["per_partition"].as_array().unwrap_or(&empty);
     let holding = lanes.iter().filter(|lane| lane["ledger_ok"] == true).count();
