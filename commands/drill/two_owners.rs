@@ -76,7 +76,7 @@ fn show(page: &mut Page, report: &DrillReport) {
     page.line("");
     let ledger = evidence.ledger;
     page.pairs(&[
-        ("database", format!("{}, gone", evidence.environment.database)),
+        ("database", evidence.environment.database.clone()),
         ("since", second(&evidence.started_at)),
         (
             "records",

@@ -209,10 +209,7 @@ fn about(out: &mut String, evidence: &Evidence) {
     for (name, value) in rows {
         add(out, &format!("<tr><th>{name}</th><td><code>{}</code></td></tr>", escaped(&value)));
     }
-    add(
-        out,
-        "</table><p class=\"soft\">Database, topics and folder were the drill's own and are gone.</p>",
-    );
+    add(out, "</table><p class=\"soft\">What the drill made there is gone.</p>");
 }
 
 #[cfg(test)]
