@@ -176,6 +176,8 @@ async fn carry(
         }
         let passes = now.mode == Mode::Pass && !muted;
         let (read, from_client) = tokio::select! {
+            // What was held back goes before anything that came after it.
+            biased;
             changed = states.changed() => if changed.is_err() { return Ok(()) } else { continue },
             () = std::future::ready(()), if passes && held => (None, true),
             read = client.read(&mut up), if passes => (Some(read?), true),
