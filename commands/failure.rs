@@ -246,6 +246,12 @@ impl From<Error> for Failure {
                     "name": name, "held": held, "offered": offered
                 }))
             }
+            Error::StoreOfAnother { place, asked, other } => {
+                let hint = "ask that one, and give each database a folder of its own by FINAZ_ARTIFACTS; nothing was \
+                            removed";
+                let more = json!({"place": place, "asked": asked, "other": other});
+                Self::new(2, "CAS_STORE_OF_ANOTHER", said, hint).with(more)
+            }
             Error::HandoffIncomplete { name, snapshot } => {
                 let hint = "run `finaz stream handoff` again with the same words: it goes on \
                             where it was";

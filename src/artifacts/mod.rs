@@ -19,6 +19,7 @@
 //! All of it blocks; an async caller moves it to a thread for blocking work.
 
 mod blob;
+mod databases;
 mod disk;
 mod error;
 mod fence;

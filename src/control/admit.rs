@@ -55,6 +55,7 @@ pub struct AdmitConflict {
 pub async fn admit(control: &Control, request: &AdmitRequest) -> Result<Admitted, Error> {
     let request = resolve(control, request)?;
     let store = control.ready_store().await?;
+    control.pair(store).await?;
     let admitted = admit_one(store, &request, true).await?;
     Ok(Admitted {
         run_id: admitted.run_id,
@@ -116,6 +117,7 @@ pub async fn admit_set(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<AdmittedSet, Error> {
     let store = control.ready_store().await?;
+    control.pair(store).await?;
     let mut done = AdmittedSet::default();
     let ended = admit_sets(control, store, (source, place), defaults, (&mut done, progress)).await;
     match ended {

@@ -115,7 +115,14 @@ impl Control {
         if let Some(warehouse) = &warehouse {
             warehouse.check().await?;
         }
+        self.pair(store).await?;
         Ok(batch::Rooms::new(store.clone(), Arc::clone(self.artifacts()?), warehouse))
+    }
+
+    /// Notes in the artifact store that this database names blobs of it: from now on they belong together.
+    async fn pair(&self, store: &Store) -> Result<(), Error> {
+        let birth = store.birth().await?;
+        Ok(self.artifacts()?.note_database(&birth)?)
     }
 
     /// The database with the schema that this binary needs.

@@ -50,6 +50,11 @@ pub enum Error {
     /// A setting that this verb cannot do without.
     #[error("{what}")]
     Unset { code: &'static str, what: &'static str, hint: &'static str },
+    /// The artifact store serves another database too, which is known by when it was made.
+    #[error(
+        "the store at {place} serves the database made {other}, and the one made {asked} was asked"
+    )]
+    StoreOfAnother { place: String, asked: String, other: String },
     #[error(transparent)]
     Store(#[from] store::Error),
     #[error(transparent)]

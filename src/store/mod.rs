@@ -107,6 +107,9 @@ impl Error {
                 .is_some_and(|source| source.is::<WrongType>())
             {
                 Self::Statement { sqlstate: "42804".to_owned(), why }
+            } else if why.contains("password missing") {
+                // The server wants one, and we have none: it will not be there later either.
+                Self::Denied { place, why }
             } else {
                 Self::Away { place, why }
             };

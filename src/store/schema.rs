@@ -41,6 +41,15 @@ impl Store {
         Ok(SchemaState { found, needed: NEEDED })
     }
 
+    /// When this database was made, which tells it from any other and stays with it when it is moved.
+    pub async fn birth(&self) -> Result<String, Error> {
+        let client = self.client().await?;
+        let born = "SELECT to_char(min(applied_at) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')
+            FROM finaz.schema_version";
+        let row = client.query_one(born, &[]).await.map_err(|error| self.error(&error))?;
+        Ok(row.get(0))
+    }
+
     /// Refuses an older or newer schema, naming both versions.
     pub async fn require_schema(&self) -> Result<(), Error> {
         let SchemaState { found, needed } = self.schema_state().await?;

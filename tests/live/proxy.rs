@@ -166,6 +166,7 @@ async fn carry(
         }
         let passes = now.mode == Mode::Pass;
         let (read, from_client) = tokio::select! {
+            biased;
             changed = states.changed() => if changed.is_err() { return Ok(()) } else { continue },
             () = std::future::ready(()), if passes && held => (None, true),
             read = client.read(&mut up), if passes => (Some(read?), true),

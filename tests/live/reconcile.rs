@@ -86,14 +86,52 @@ fn rows_that_clickhouse_lost_are_staged_again() {
 fn rows_that_are_not_what_was_published_are_a_mismatch() {
     let Some(stage) = Stage::new() else { return };
     let runs = published(&stage);
-    let some = format!("DELETE FROM {{db}}.staging WHERE run_id = '{}' AND seq = 7", runs[1]);
-    let count = "SELECT count() FROM {db}.staging";
-    let before = stage.clickhouse(count);
-    stage.clickhouse(&some);
-    until("a row is gone", SOON, || (stage.clickhouse(count) != before).then_some(()));
+    stage.clickhouse(&format!(
+        "ALTER TABLE {{db}}.staging UPDATE value = 7.25 WHERE run_id = '{}' AND seq = 7 SETTINGS mutations_sync = 2",
+        runs[1]
+    ));
     let found = reconcile(&stage, 1);
     let mismatch = &found["mismatches"][0];
     assert_eq!((&mismatch["run_id"], &mismatch["place"]), (&json!(runs[1]), &json!("warehouse")));
+}
+
+#[test]
+fn a_few_rows_that_clickhouse_lost_are_staged_again_wherever_they_were() {
+    let Some(stage) = Stage::new() else { return };
+    let runs = published(&stage);
+    let rows = "SELECT count() FROM (SELECT DISTINCT run_no, seq FROM {db}.staging)";
+    let whole = stage.clickhouse(rows);
+    for lost in ["seq = 0", "seq = 1", "seq >= 2", "run_no % 2 = 0"] {
+        let delete =
+            format!("ALTER TABLE {{db}}.staging DELETE WHERE {lost} SETTINGS mutations_sync = 2");
+        stage.clickhouse(&delete);
+        let found = reconcile(&stage, 0);
+        assert_eq!(found["mismatches"], json!([]), "{lost}: {found}");
+        let repaired = found["repaired"].as_u64().expect("a number");
+        assert!((1..=runs.len() as u64).contains(&repaired), "{lost}: {found}");
+        assert_eq!(stage.clickhouse(rows), whole, "{lost}");
+        assert_eq!(reconcile(&stage, 0)["repaired"], 0, "{lost}");
+    }
+}
+
+#[test]
+fn a_store_is_not_cleaned_on_the_word_of_another_database() {
+    let Some(stage) = Stage::new() else { return };
+    let Some(other) = Stage::new() else { return };
+    let runs = published(&stage);
+    let clean = ["cas", "gc", "--min-age-sec", "60"];
+    for more in [&[][..], &["--dry-run"]] {
+        let args = [&clean[..], more].concat();
+        let asked = stage.finaz_with(&[("FINAZ_PG_URL", other.pg_url())], &args);
+        asked.refuses(2, "CAS_STORE_OF_ANOTHER");
+    }
+    // A store of both is nobody's to clean.
+    stage.finaz(&clean).exits(0);
+    let worker = ["worker", "--drain", "--warehouse", "none"];
+    stage.finaz_with(&[("FINAZ_PG_URL", other.pg_url())], &worker).exits(0);
+    stage.finaz(&clean).refuses(2, "CAS_STORE_OF_ANOTHER");
+    let file = stage.path("out.csv").to_string_lossy().into_owned();
+    stage.finaz(&["runs", "export", &runs[0], "--out", &file]).exits(0);
 }
 
 /// Every file of the artifact store that holds blobs.

@@ -208,6 +208,7 @@ async fn prepare(control: &Control, request: StreamRequest) -> Result<(Setup, Br
     let identity = identity(&request, &flow, &topic);
     let chosen = chosen(&request.split, &topic)?;
     let store = control.ready_store().await?;
+    control.pair(store).await?;
     if let Some((check, what)) = store.health().await?.unsafe_for_work() {
         return Err(Error::Store(crate::store::Error::Unsafe { check, what }));
     }

@@ -141,6 +141,7 @@ pub async fn import(control: &Control, path: &Path) -> Result<ImportReport, Erro
     let run_id = document.head.identity.run_id.clone();
     super::check_name("run_id", "RUN_ID_INVALID", &run_id)?;
     let store = control.ready_store().await?;
+    control.pair(store).await?;
     let name = document.head.identity.lease_name();
     let mut held = Held::acquire(control, &control.second_store()?, &name).await?;
     let artifacts = Arc::clone(control.artifacts()?);
