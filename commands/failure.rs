@@ -98,8 +98,11 @@ impl From<Error> for Failure {
                 Self::new(2, "FILE_UNREADABLE", said, hint).with(json!({"place": place}))
             }
             Error::NotWritten { place, .. } => {
-                let (exit, code) = if is_away { (75, "DISK_FULL") } else { (2, "FILE_UNWRITABLE") };
-                let hint = "name a file in a folder that is there and yours";
+                let (exit, code, hint) = if is_away {
+                    (75, "DISK_FULL", "free space, or name a file on another disk; then repeat it")
+                } else {
+                    (2, "FILE_UNWRITABLE", "name a file in a folder that is there and yours")
+                };
                 Self::new(exit, code, said, hint).with(json!({"place": place}))
             }
             Error::Broker(error) => error.into(),

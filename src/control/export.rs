@@ -92,7 +92,7 @@ fn write_file(
     path: &Path,
     replace: bool,
 ) -> Result<u64, Error> {
-    let failed = |source| Error::Io { place: path.display().to_string(), source };
+    let failed = |source| Error::NotWritten { place: path.display().to_string(), source };
     // A link is followed, so that it stays one; what is no plain file is not ours to put a file in the place of.
     let path = &std::fs::canonicalize(path).unwrap_or_else(|_new| path.to_owned());
     let there = std::fs::symlink_metadata(path).ok();

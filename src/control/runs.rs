@@ -100,6 +100,12 @@ pub async fn show(control: &Control, run_id: &str) -> Result<RunsReport, Error> 
 
 /// A run by its id, or by the beginning of one as tables show it.
 pub(super) async fn find(control: &Control, run_id: &str) -> Result<RunRow, Error> {
+    let digits = run_id.strip_prefix("run_").unwrap_or_default();
+    let is_short = run_id.len() < PREFIX_BYTES_MIN && !digits.is_empty();
+    if is_short && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let hint = "give six digits or more of its id";
+        return Err(Invalid::new("RUN_ID_SHORT", run_id, "is too short a beginning", hint).into());
+    }
     if !run_id.starts_with("run_") || run_id.len() < PREFIX_BYTES_MIN {
         return Err(Error::RunUnknown { run_id: run_id.to_owned() });
     }
