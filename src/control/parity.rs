@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use super::replay::{Faults, ReplayRequest, Speed};
-use super::stream::{Held, MAX_JUMP, Pauses, Split, StreamRequest};
+use super::stream::{Held, MAX_JUMP, StreamRequest};
 use super::worker::Stop;
 use super::{Control, Error, brokers, inputs, replay, stream};
 use crate::broker::Broker;
@@ -314,14 +314,8 @@ async fn through(
         group: "parity".to_owned(),
         flow: request.flow.clone(),
         run_id: Some(format!("parity_{}", way.name)),
-        split: Split::Whole,
         once_n: Some(way.arrivals),
-        emit: None,
-        commit_every: 1.0,
-        max_jump: MAX_JUMP.to_owned(),
-        pauses: Pauses::DEFAULT,
-        checkpoints: None,
-        stages: false,
+        ..StreamRequest::plain()
     };
     let told = stop.clone();
     let streamed = match replayed {

@@ -38,9 +38,9 @@ pub(in crate::control) fn export(
             }
         })?;
     }
-    said.and_then(|()| out.write_all(&document.close))
-        .map(|()| true)
-        .map_err(|source| Error::NotWritten { place: format!("the export of {}", row.name), source })
+    said.and_then(|()| out.write_all(&document.close)).map(|()| true).map_err(|source| {
+        Error::NotWritten { place: format!("the export of {}", row.name), source }
+    })
 }
 
 /// An exported journal, read and found whole.

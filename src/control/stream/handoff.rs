@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::lease::Held;
 use super::owners::partitions;
 use super::session::resumed;
-use super::{MAX_JUMP, Pauses, Setup, Split, StreamRequest, overlap, past, plan, prepare};
+use super::{Setup, StreamRequest, overlap, past, plan, prepare};
 use crate::broker::Broker;
 use crate::control::journal::{self, Handing, Journal};
 use crate::control::worker::Stop;
@@ -98,14 +98,7 @@ pub async fn handoff(
         group: request.group,
         flow: request.flow,
         run_id: request.run_id,
-        split: Split::Whole,
-        once_n: None,
-        emit: None,
-        commit_every: 1.0,
-        max_jump: MAX_JUMP.to_owned(),
-        pauses: Pauses::DEFAULT,
-        checkpoints: None,
-        stages: false,
+        ..StreamRequest::plain()
     };
     let (setup, broker) = prepare(control, stream).await?;
     let snapshot = inputs::snapshot_of(control, &setup.flow, asked.as_deref())?;

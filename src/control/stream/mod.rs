@@ -112,6 +112,27 @@ pub struct StreamRequest {
     pub checkpoints: Option<Checkpoints>,
 }
 
+impl StreamRequest {
+    /// Of nothing yet: whole, without an end, for no file and no ClickHouse, and otherwise as a stream is unless
+    /// something else is asked for.
+    pub(super) fn plain() -> Self {
+        Self {
+            topic: String::new(),
+            group: String::new(),
+            flow: String::new(),
+            run_id: None,
+            split: Split::Whole,
+            once_n: None,
+            emit: None,
+            commit_every: 1.0,
+            max_jump: MAX_JUMP.to_owned(),
+            pauses: Pauses::DEFAULT,
+            checkpoints: None,
+            stages: false,
+        }
+    }
+}
+
 /// Checkpoints that a stream makes by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Checkpoints {
@@ -501,15 +522,7 @@ mod tests {
             topic: "t".to_owned(),
             group: "g".to_owned(),
             flow: "f.yaml".to_owned(),
-            run_id: None,
-            split: Split::Whole,
-            once_n: None,
-            emit: None,
-            commit_every: 1.0,
-            max_jump: MAX_JUMP.to_owned(),
-            pauses: Pauses::DEFAULT,
-            checkpoints: None,
-            stages: true,
+            ..StreamRequest::plain()
         }
     }
 

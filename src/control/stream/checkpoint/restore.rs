@@ -8,9 +8,7 @@ use super::{CheckpointView, RowView, faults, find, head_of, manifest_of, standin
 use crate::broker::{Broker, Edge};
 use crate::control::journal;
 use crate::control::stream::report::Counts;
-use crate::control::stream::{
-    Held, MAX_JUMP, Pauses, Setup, Split, StreamRequest, owners, prepare, session,
-};
+use crate::control::stream::{Held, Setup, StreamRequest, owners, prepare, session};
 use crate::control::{Control, Error};
 use crate::invalid::Invalid;
 use crate::journal::{Checkpoint, HandoffPart, Head};
@@ -121,14 +119,7 @@ async fn setup(control: &Control, manifest: &Checkpoint) -> Result<(Setup, Broke
         group: identity.group.clone(),
         flow: identity.flow.to_string(),
         run_id: Some(identity.run_id.clone()),
-        split: Split::Whole,
-        once_n: None,
-        emit: None,
-        commit_every: 1.0,
-        max_jump: MAX_JUMP.to_owned(),
-        pauses: Pauses::DEFAULT,
-        checkpoints: None,
-        stages: false,
+        ..StreamRequest::plain()
     };
     let (mut setup, broker) = prepare(control, request).await?;
     setup.identity.partitions.clone_from(&identity.partitions);
