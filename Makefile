@@ -1,6 +1,6 @@
 # One verb per target; each recipe is one script. `make run DATA=file.csv FLAGS="--time-column …"` takes other prices.
 .DEFAULT_GOAL := help
-.PHONY: help up down status env run test nightly check bench
+.PHONY: help up down status env run test nightly mutants check bench
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -25,6 +25,9 @@ test: ## every test, those against the real servers included
 
 nightly: ## random cases by the thousand: snapshots, faults and kills against the batch
 	@scripts/nightly.sh
+
+mutants: ## mistakes planted one at a time: each must be caught
+	@scripts/mutants.sh
 
 check: ## format, lints, and every test
 	@scripts/check.sh
