@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 use super::{Artifacts, Error, name, record};
@@ -25,10 +26,14 @@ impl Artifacts {
     /// The databases that were noted.
     ///
     /// # Errors
-    /// A damaged mark: it is not taken for none.
+    /// A damaged mark, and a folder that cannot be read: neither is taken for none.
     pub fn databases(&self) -> Result<BTreeSet<String>, Error> {
         let folder = self.root.join("databases");
-        let Ok(entries) = fs::read_dir(&folder) else { return Ok(BTreeSet::new()) };
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+            Err(error) => return Err(Error::io(&folder, error)),
+        };
         let mut births = BTreeSet::new();
         for entry in entries {
             let path: PathBuf = entry.map_err(|error| Error::io(&folder, error))?.path();

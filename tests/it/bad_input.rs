@@ -242,3 +242,13 @@ fn a_key_that_cannot_be_one() {
         assert!(run.out.contains(flag) && run.out.len() < 1000, "{run:?}");
     }
 }
+
+#[test]
+fn a_beginning_of_a_run_id_that_is_too_short_is_said_to_be_and_not_taken_for_an_unknown_run() {
+    for verb in ["show", "trace"] {
+        for id in ["run_9", "run_920f4"] {
+            let code = refused(&Place::new(), &["runs", verb, id], "too short");
+            assert_eq!(code, "RUN_ID_SHORT");
+        }
+    }
+}

@@ -106,3 +106,21 @@ fn of_many_who_raise_a_fence_at_once_the_highest_stays() {
     });
     assert_eq!(store.fence_high_water("stream/a").unwrap(), Some((1, 15)));
 }
+
+#[test]
+fn databases_are_noted_once_and_what_cannot_be_read_is_not_taken_for_none() {
+    let (_folder, store) = store();
+    assert!(store.databases().unwrap().is_empty());
+    for birth in ["2026-11-30T21:00:00.000001Z", "../x", "2026-11-30T21:00:00.000001Z"] {
+        store.note_database(birth).unwrap();
+    }
+    let noted: Vec<String> = store.databases().unwrap().into_iter().collect();
+    assert_eq!(noted, ["../x", "2026-11-30T21:00:00.000001Z"]);
+    let folder = store.root.join("databases");
+    let mark = std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(&mark, "{}\n").unwrap();
+    assert!(matches!(store.databases().unwrap_err(), Error::RecordCorrupt { .. }));
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::write(&folder, "").unwrap();
+    assert!(matches!(store.databases().unwrap_err(), Error::Io { .. }));
+}
