@@ -6,6 +6,7 @@
 
 mod environment;
 mod file;
+mod hold;
 mod resolve;
 mod secret;
 
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use environment::{colour_wanted, columns, is_empty, unknown_variables, variable, wants_json};
+pub use hold::HoldAt;
 pub use resolve::{Given, Origin, lease_ttl, seconds};
 pub use secret::{Secret, scrub};
 
@@ -215,6 +217,8 @@ pub struct Settings {
     pub lease_ttl: Duration,
     pub worker_poll: Duration,
     pub batch: u32,
+    /// A drill's wish, which counts in that drill's own database alone.
+    pub hold: Option<HoldAt>,
 }
 
 /// The flag of a key: `--lease-ttl-sec`.

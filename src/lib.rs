@@ -15,6 +15,7 @@ pub mod invalid;
 pub mod journal;
 pub mod manifest;
 pub mod nodes;
+pub mod points;
 pub mod replay;
 pub mod rules;
 pub mod snapshot;

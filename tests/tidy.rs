@@ -15,10 +15,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("manifest", &["canonical", "invalid"]),
     ("nodes", &["canonical", "invalid"]),
     ("rules", &["canonical", "ids", "invalid"]),
-    ("drill", &[]),
+    ("points", &[]),
+    ("drill", &["points"]),
     // the machine it runs on
-    ("config", &["invalid"]),
-    ("artifacts", &["canonical", "ids", "invalid"]),
+    ("config", &["invalid", "points"]),
+    ("artifacts", &["canonical", "ids", "invalid", "points"]),
     // what is computed
     ("flow", &["canonical", "ids", "invalid", "manifest", "nodes"]),
     ("replay", &["canonical", "flow", "ids", "invalid", "manifest"]),
@@ -27,8 +28,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("stream", &["canonical", "flow", "ids", "invalid", "replay"]),
     ("journal", &["canonical", "ids", "invalid", "stream"]),
     // the services: never each other
-    ("store", &["config", "drill", "ids", "invalid", "rules"]),
-    ("warehouse", &["config", "flow", "ids", "invalid"]),
+    ("store", &["config", "drill", "ids", "invalid", "points", "rules"]),
+    ("warehouse", &["config", "flow", "ids", "invalid", "points"]),
     ("broker", &["invalid"]),
     // the one that puts them together
     (
@@ -45,6 +46,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "invalid",
             "journal",
             "nodes",
+            "points",
             "replay",
             "rules",
             "snapshot",
@@ -73,7 +75,7 @@ const HOME: &[(&str, &[&str])] = &[
     ("csv::", &["src/snapshot", "src/export"]),
     ("flate2::", &["src/snapshot"]),
     ("chrono_tz::", &["src/snapshot"]),
-    ("rustix::", &["src/artifacts", "src/control/drill"]),
+    ("rustix::", &["src/artifacts", "src/control/drill", "src/points.rs"]),
     ("ring::digest", &["src/ids.rs", "src/artifacts", "src/replay", "src/snapshot"]),
     ("clap::", &["commands"]),
     ("clap_complete::", &["commands/completions.rs"]),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::{Artifacts, Error, name, record};
 use crate::canonical::Value;
+use crate::points::{Point, reach};
 
 impl Artifacts {
     /// The highest (epoch, fence) ever handed out for this lease.
@@ -40,7 +41,10 @@ impl Artifacts {
                 ("fence".to_owned(), Value::Int(fence)),
                 ("lease".to_owned(), Value::Text(lease.to_owned())),
             ]);
-            self.disk.rename(self.record(fields)?, &self.fence_path(lease))?;
+            let mark = self.record(fields)?;
+            reach(Point::FenceMade);
+            self.disk.rename(mark, &self.fence_path(lease))?;
+            reach(Point::FenceNamed);
         }
         // Also when nothing changed: who noted it may have died before its fsync.
         self.disk.sync_folder(&self.root.join("fences"))

@@ -41,6 +41,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::ids::Hash;
+use crate::points::{self, Point, reach};
 
 pub use blob::{BlobReader, BlobWriter};
 pub use error::Error;
@@ -185,21 +186,25 @@ impl Artifacts {
         }
         let mut written = Vec::with_capacity(new.len());
         for (target, bytes) in &new {
-            written.push((self.written(bytes)?, target));
+            written.push((self.written_in_steps(bytes)?, target));
         }
         match written.as_slice() {
             [] => return Ok(()),
             [(tmp, _)] => self.disk.sync_file(&tmp.file, &tmp.path)?,
             [_, ..] => self.disk.sync_all(&self.tmp)?,
         }
+        reach(Point::BlobSynced);
         let folders: BTreeSet<&Path> =
             new.iter().filter_map(|(target, _)| target.parent()).collect();
         let shared = self.placing()?;
         for (tmp, target) in written {
             self.disk.rename(tmp, target)?;
+            reach(Point::BlobNamed);
         }
         drop(shared);
-        folders.into_iter().try_for_each(|folder| self.disk.sync_folder(folder))
+        folders.into_iter().try_for_each(|folder| self.disk.sync_folder(folder))?;
+        reach(Point::BlobLasting);
+        Ok(())
     }
 
     fn put_pack(&self, set: &[(Hash, &[u8])]) -> Result<(), Error> {
@@ -383,6 +388,21 @@ impl Artifacts {
     fn written(&self, bytes: &[u8]) -> Result<Tmp, Error> {
         let mut tmp = self.disk.tmp(&self.tmp)?;
         tmp.write_all(bytes).map_err(|e| Error::io(&tmp.path, e))?;
+        Ok(tmp)
+    }
+
+    /// The same, with places at which a drill can hold the process: half of a blob is what a crash may leave of it.
+    fn written_in_steps(&self, bytes: &[u8]) -> Result<Tmp, Error> {
+        if !points::is_armed() {
+            return self.written(bytes);
+        }
+        let mut tmp = self.disk.tmp(&self.tmp)?;
+        reach(Point::BlobMade);
+        let (first, second) = bytes.split_at(bytes.len() / 2);
+        tmp.write_all(first).map_err(|e| Error::io(&tmp.path, e))?;
+        reach(Point::BlobHalf);
+        tmp.write_all(second).map_err(|e| Error::io(&tmp.path, e))?;
+        reach(Point::BlobWritten);
         Ok(tmp)
     }
 

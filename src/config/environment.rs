@@ -7,9 +7,12 @@ use std::path::PathBuf;
 use crate::invalid::nearest;
 
 const PREFIX: &str = "FINAZ_";
+/// `POINT:NTH:NONCE`, set by a drill for a process of its own.
+pub(crate) const DRILL_POINT: &str = "FINAZ_DRILL_POINT";
 
 /// Known names that belong to no flag of this binary.
 const RESERVED: &[&str] = &[
+    DRILL_POINT,           // a drill: where to hold this process
     "FINAZ_LIVE",          // the tests: fail, not skip, without servers
     "FINAZ_STREAM_RUN_ID", // the stream
 ];

@@ -87,6 +87,11 @@ impl Given {
 
     fn settings(&self, warnings: &mut Vec<String>) -> Result<Settings, Invalid> {
         let batch = self.whole("batch", 1, BATCH_MAX)?;
+        let hold = environment::value(environment::DRILL_POINT);
+        let hold = hold.map(|wish| wish.to_string_lossy().parse());
+        if hold == Some(Err(())) {
+            warnings.push(format!("{} means nothing: it is for drills", environment::DRILL_POINT));
+        }
         Ok(Settings {
             json: self.switch("json")?,
             quiet: self.switch("quiet")?,
@@ -114,6 +119,7 @@ impl Given {
                 WORKER_POLL_SEC_MAX,
             )?,
             batch: u32::try_from(batch).expect("BATCH_MAX fits"),
+            hold: hold.and_then(Result::ok),
         })
     }
 

@@ -12,6 +12,7 @@ use super::Error;
 use crate::artifacts::{self, Artifacts};
 use crate::flow::{self, FeatureBatch, Flow};
 use crate::ids::Hash;
+use crate::points::{Point, reach};
 use crate::store::{self, Claim, ClaimedRun, Ended, RunResult, Store};
 use crate::warehouse::{StagedRun, Warehouse};
 
@@ -119,6 +120,7 @@ impl Rooms {
             return Ok(outcome);
         }
         let staged = self.stage(claim, &work.computed, gates).await?;
+        reach(Point::BatchStaged);
         let stage_us = lap(&mut since);
         let _turn = gates.publish.acquire().await.expect("never closed");
         self.publish(claim, &work.computed, staged, &mut outcome).await?;
@@ -274,8 +276,10 @@ impl Rooms {
 
     fn compute_one(&self, flow: Hash, snapshot: Hash) -> Result<FeatureBatch, Unable> {
         let flow = self.flow(flow)?;
+        reach(Point::FlowRead);
         let place = snapshot.to_string();
         let projection = if let Some(body) = self.snapshot(snapshot)? {
+            reach(Point::SnapshotRead);
             flow::project(&flow, &mut Cursor::new(body.as_slice()), &place)
         } else {
             let mut reader = BufReader::new(self.artifacts.reader(&snapshot).map_err(at_fault)?);
@@ -285,7 +289,10 @@ impl Rooms {
             projection
         };
         let projection = projection.map_err(unprojected)?;
-        flow::compute(&flow, snapshot, &projection).map_err(|invalid| invalid_run(&invalid))
+        reach(Point::SnapshotProjected);
+        let batch = flow::compute(&flow, snapshot, &projection);
+        reach(Point::NodesComputed);
+        batch.map_err(|invalid| invalid_run(&invalid))
     }
 
     fn flow(&self, hash: Hash) -> Result<Arc<Flow>, Unable> {

@@ -19,6 +19,7 @@ use crate::canonical::Value;
 use crate::ids::{Hash, StreamIdentity};
 use crate::journal;
 use crate::journal::{Head, Kind, Merge, NewSegment};
+use crate::points::{Point, reach};
 use crate::store::{
     Store, StreamBarred, StreamLease, StreamMove, StreamRefusal, StreamRow, StreamStatus,
     StreamVerdict, StreamView,
@@ -88,10 +89,12 @@ impl Journal {
         identity: StreamIdentity,
     ) -> Result<(Self, Option<Loaded>), Error> {
         let (row, clock) = open_row(&store, &lease, &identity).await?;
+        reach(Point::JournalOpened);
         let from = (row.fence, row.seq);
         let report = row.status.report.clone();
         let reader = Arc::clone(&artifacts);
         let loaded = blocking(move || reading::load(&reader, &row)).await?;
+        reach(Point::JournalRead);
         let (head, loaded) = match loaded {
             None => (None, None),
             Some((hash, head, loaded)) => (Some((hash, head)), Some(loaded)),
@@ -138,7 +141,9 @@ impl Journal {
             busy: self.merging.kinds(),
             at_us: self.clock.now_us(),
         };
+        reach(Point::CommitCut);
         let written = blocking(move || draft.write(delta)).await?;
+        reach(Point::CommitKept);
         self.point_at(written.hash, written.head, status).await?;
         for merge in written.due.into_iter().filter(|_| !self.spares) {
             self.merging.start(merge, drained_before);

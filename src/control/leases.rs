@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{Control, Error};
 use crate::ids::Owner;
 use crate::invalid::Invalid;
+use crate::points::{Point, reach};
 use crate::rules::lease::{Grant, HighWater, Refusal};
 use crate::store::LeaseRow;
 
@@ -89,6 +90,7 @@ pub async fn acquire(
                     }
                     return Err(error);
                 }
+                reach(Point::LeaseMarked);
             }
             Ok(one(row))
         }

@@ -27,6 +27,7 @@ pub mod snapshots;
 pub mod stream;
 pub mod worker;
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 pub use crate::artifacts::Error as ArtifactsError;
@@ -37,8 +38,9 @@ pub use crate::warehouse::Error as WarehouseError;
 pub use refusal::Error;
 
 use crate::artifacts::Artifacts;
-use crate::config::Settings;
-use crate::store::{Connect, Limits, Store};
+use crate::config::{HoldAt, Settings};
+use crate::points;
+use crate::store::{Connect, DrillState, Limits, Store};
 use crate::warehouse::{self, Warehouse};
 
 /// What every verb works with. Opens a server when a verb first needs it, and none that it does not need.
@@ -47,12 +49,19 @@ pub struct Control {
     pub settings: Settings,
     artifacts: OnceLock<Arc<Artifacts>>,
     store: OnceLock<Store>,
+    /// Whether a drill's wish was looked at.
+    armed: OnceLock<()>,
 }
 
 impl Control {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings, artifacts: OnceLock::new(), store: OnceLock::new() }
+        Self {
+            settings,
+            artifacts: OnceLock::new(),
+            store: OnceLock::new(),
+            armed: OnceLock::new(),
+        }
     }
 
     /// The artifact store, made if it is not there.
@@ -97,12 +106,17 @@ impl Control {
             Some(url) if !self.settings.warehouse_none => url,
             Some(_) | None => return Ok(None),
         };
+        self.warehouse_at(url.expose()).map(Some)
+    }
+
+    /// Another ClickHouse, reached in the same way.
+    fn warehouse_at(&self, url: &str) -> Result<Warehouse, Error> {
         let options = warehouse::Options {
             ca: self.settings.tls_ca.clone(),
             allow_plaintext: self.settings.allow_plaintext,
             patience: self.settings.service_timeout,
         };
-        Ok(Some(Warehouse::connect(url.expose(), &options)?))
+        Ok(Warehouse::connect(url, &options)?)
     }
 
     /// All that a run passes through, checked: the schemas fit, and the server is one to entrust results to.
@@ -135,6 +149,22 @@ impl Control {
                 why: "no answer in time".to_owned(),
             })
         })??;
+        if let Some(hold) = self.settings.hold.as_ref().filter(|_| self.armed.set(()).is_ok()) {
+            arm(store, hold).await?;
+        }
         Ok(store)
     }
+}
+
+/// Does what a drill asks for, if this database is marked as that drill's. Anywhere else the wish is nothing.
+async fn arm(store: &Store, hold: &HoldAt) -> Result<(), Error> {
+    match store.drill_state().await? {
+        DrillState::Of(mark) if mark.nonce == hold.nonce => {
+            points::arm(hold.point, hold.nth, Path::new(&mark.folder));
+        }
+        DrillState::Of(_) | DrillState::Unmarked | DrillState::InUse | DrillState::Empty => {
+            tracing::warn!("this database is not the drill's that wants to hold this process");
+        }
+    }
+    Ok(())
 }

@@ -11,6 +11,7 @@ use super::batch::{Gates, Outcome, Rooms};
 use super::heart::{Heart, Kept};
 use super::{Control, Error};
 use crate::ids::Owner;
+use crate::points::{Point, reach};
 use crate::store::{Claim, Store};
 
 /// Batches in flight: one in each stage (compute, stage, publish) and one being claimed.
@@ -144,6 +145,7 @@ pub async fn work(
         fatal: Mutex::new(None),
         failed: Notify::new(),
     });
+    reach(Point::WorkerReady);
     let helpers =
         [tokio::spawn(sweep(Arc::clone(&worker))), tokio::spawn(listen(Arc::clone(&worker)))];
     let ended = supervise(&worker, stop.clone()).await;
@@ -155,6 +157,7 @@ pub async fn work(
         helper.abort();
     }
     ended?;
+    reach(Point::WorkerDrained);
     if let (true, Stop::Drain(signal)) = (request.drain, *stop.borrow())
         && worker.rooms.store.has_work().await?
     {
@@ -299,8 +302,10 @@ impl Worker {
     async fn carry(&self, claim: &Claim, kept: Kept) {
         let runs = u64::try_from(claim.runs.len()).unwrap_or(u64::MAX);
         self.counts.claimed.fetch_add(runs, Ordering::Relaxed);
+        reach(Point::ClaimKept);
         let done = self.rooms.process(claim, &self.gates).await;
         drop(kept);
+        reach(Point::BatchDone);
         match done {
             Ok(outcome) => {
                 *locked(&self.away) = None;

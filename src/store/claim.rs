@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use tokio_postgres::types::ToSql;
 
-use super::{BEGIN_HOT, Error, Store};
+use super::one_trip::Steps;
+use super::{Error, Store};
 use crate::ids::{Hash, Owner};
+use crate::points::Point;
 
 /// Claims by state, in order, skipping what others hold. The CTE is MATERIALIZED for correctness: without it
 /// the planner may run the LIMIT again and lock more than it returns. An event whose run is not QUEUED any more
@@ -37,6 +39,15 @@ const CLAIM: &str = "
         WHERE o.id = ANY ((SELECT ids FROM s)::bigint[])
     )
     SELECT l.lease_no, l.epoch, l.fence, u.* FROM l LEFT JOIN u ON true";
+
+/// Where a drill can hold a process that claims.
+const STEPS: Steps = Steps {
+    begun: Point::ClaimBegun,
+    locked: None,
+    made: Point::ClaimMade,
+    sent: Point::ClaimSent,
+    acked: Point::ClaimAcked,
+};
 
 /// The same for one suspect, the least suspicious first. Alone, so that a run that kills its worker takes
 /// nobody with it.
@@ -115,15 +126,7 @@ impl Store {
                 client.prepare_cached(CLAIM).await.map_err(|error| self.error(&error))?;
             let ttl = ttl.as_secs_f64();
             let params: [&(dyn ToSql + Sync); 4] = [&owner.token(), &ttl, &batch, &floor];
-            let (begun, rows, committed) = tokio::join!(
-                client.batch_execute(BEGIN_HOT),
-                client.query(&statement, &params),
-                client.batch_execute("COMMIT"),
-            );
-            begun.map_err(|error| self.error(&error))?;
-            let rows = rows.map_err(|error| self.error(&error))?;
-            committed.map_err(|error| self.commit_error(&error))?;
-            Ok(rows)
+            self.one_trip(&client, None, (&statement, &params), Some(&STEPS)).await
         });
         Ok(claim_of(owner, &rows.await?))
     }

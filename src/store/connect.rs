@@ -75,7 +75,10 @@ impl Connect {
         });
         config.connect_timeout(CONNECT_TIMEOUT).tcp_user_timeout(TCP_TIMEOUT);
         config.keepalives_idle(Duration::from_secs(5)).keepalives_interval(Duration::from_secs(2));
-        config.application_name("finaz");
+        // So that a person, or a drill, knows the sessions of one process from another's.
+        if config.get_application_name().is_none() {
+            config.application_name("finaz");
+        }
         let place = place(&config);
         let hold = limits.ttl.min(Duration::from_mins(1)).as_millis().max(100);
         let lock = (limits.ttl / 2).min(Duration::from_secs(5)).as_millis().max(50);

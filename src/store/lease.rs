@@ -6,6 +6,7 @@ use tokio_postgres::Transaction;
 
 use super::{Error, Store};
 use crate::ids::Owner;
+use crate::points::{Point, reach};
 use crate::rules::lease::{Grant, Held, HighWater, Refusal, acquire, admit_effect};
 
 /// A lease as it stands, for people and programs.
@@ -95,6 +96,7 @@ impl Store {
                 .await
                 .map_err(|error| self.error(&error))?;
             let held = self.lock(&transaction, name).await?;
+            reach(Point::LeaseLocked);
             let grant = acquire(held.as_ref(), owner, known);
             match grant {
                 Grant::Claim { epoch, fence } => {
@@ -119,6 +121,7 @@ impl Store {
             }
             let row = self.reread(&transaction, name).await?;
             transaction.commit().await.map_err(|error| self.commit_error(&error))?;
+            reach(Point::LeaseGranted);
             // A regression may meet no row at all: then what was asked for is shown.
             let row = row.unwrap_or_else(|| LeaseRow {
                 name: name.to_owned(),
@@ -144,13 +147,16 @@ impl Store {
             let mut client = self.client().await?;
             let transaction = client.transaction().await.map_err(|error| self.error(&error))?;
             let held = self.lock(&transaction, name).await?;
+            reach(Point::RenewalLocked);
             let fence = held.as_ref().map_or(0, |held| held.fence);
             let verdict = admit_effect(held.as_ref(), owner, fence);
             if verdict.is_ok() {
                 self.extend(&transaction, name, ttl).await?;
             }
+            reach(Point::RenewalMade);
             let row = self.reread(&transaction, name).await?;
             transaction.commit().await.map_err(|error| self.commit_error(&error))?;
+            reach(Point::RenewalAcked);
             Ok(match (verdict, row) {
                 (Ok(()), Some(row)) => Ok(row),
                 (Ok(()), None) => Err((Refusal::Missing, None)),
@@ -170,6 +176,7 @@ impl Store {
             let mut client = self.client().await?;
             let transaction = client.transaction().await.map_err(|error| self.error(&error))?;
             let held = self.lock(&transaction, name).await?;
+            reach(Point::ReleaseLocked);
             let fence = held.as_ref().map_or(0, |held| held.fence);
             let verdict = admit_effect(held.as_ref(), owner, fence);
             if verdict.is_ok() {
@@ -182,8 +189,10 @@ impl Store {
                     .await
                     .map_err(|error| self.error(&error))?;
             }
+            reach(Point::ReleaseMade);
             let row = self.reread(&transaction, name).await?;
             transaction.commit().await.map_err(|error| self.commit_error(&error))?;
+            reach(Point::LeaseReleased);
             Ok(match (verdict, row) {
                 (Ok(()), Some(row)) => Ok(row),
                 (Ok(()), None) => Err((Refusal::Missing, None)),

@@ -18,6 +18,7 @@ mod health;
 mod history;
 mod lease;
 mod listen;
+mod one_trip;
 mod publish;
 mod reconcile;
 mod run;

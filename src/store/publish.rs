@@ -2,8 +2,10 @@
 
 use tokio_postgres::types::ToSql;
 
-use super::{BEGIN_HOT, Claim, Error, Store};
+use super::one_trip::Steps;
+use super::{Claim, Error, Store};
 use crate::ids::Hash;
+use crate::points::Point;
 
 /// Times that an unknown outcome of COMMIT is settled by reading back before we give up.
 const SETTLE_MAX: u32 = 5;
@@ -45,6 +47,15 @@ const PUBLISH: &str = "
         WHERE l.lease_no = (SELECT lease_no FROM v)
     )
     SELECT run_no, state = 'SUCCEEDED' FROM u";
+
+/// Where a drill can hold a process that publishes.
+const STEPS: Steps = Steps {
+    begun: Point::PublishBegun,
+    locked: Some(Point::PublishLocked),
+    made: Point::PublishMade,
+    sent: Point::PublishSent,
+    acked: Point::PublishAcked,
+};
 
 /// The end of the insert, and what it becomes when a publication with the same content is known to be there.
 const INSERTED: &str = "FROM u WHERE state = 'SUCCEEDED'\n";
@@ -144,18 +155,8 @@ impl Store {
             &last,
             &staged,
         ];
-        // One round trip: the futures are polled in this order, and so sent. A statement that fails turns the
-        // COMMIT into a rollback.
-        let (begun, locked, published, committed) = tokio::join!(
-            client.batch_execute(BEGIN_HOT),
-            client.query(&lock, &lease),
-            client.query(&statement, &set),
-            client.batch_execute("COMMIT"),
-        );
-        begun.map_err(|error| self.error(&error))?;
-        locked.map_err(|error| self.error(&error))?;
-        let published = published.map_err(|error| self.commit_error(&error))?;
-        committed.map_err(|error| self.commit_error(&error))?;
+        let (lock, set) = ((&lock, &lease[..]), (&statement, &set[..]));
+        let published = self.one_trip(&client, Some(lock), set, Some(&STEPS)).await?;
         Ok(published.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 

@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::types::ToSql;
 
-use super::{BEGIN_HOT, Error, Store};
+use super::one_trip::Steps;
+use super::{Error, Store};
 use crate::ids::{Hash, Owner, StreamIdentity};
+use crate::points::Point;
 
 /// Times that an unknown outcome of COMMIT is settled by reading back before we give up.
 const SETTLE_MAX: u32 = 5;
@@ -77,6 +79,15 @@ const MOVE: &str = "
     ){noted}
     SELECT EXISTS (SELECT FROM v), l.owner, l.fence, EXISTS (SELECT FROM u)
     FROM (VALUES (1)) AS one LEFT JOIN finaz.leases AS l ON l.name = $1";
+
+/// Where a drill can hold a process that commits.
+const STEPS: Steps = Steps {
+    begun: Point::CommitBegun,
+    locked: Some(Point::CommitLocked),
+    made: Point::CommitMade,
+    sent: Point::CommitSent,
+    acked: Point::CommitAcked,
+};
 
 /// In [`MOVE`], where it goes back: who did that, and why.
 const NOTE_RESTORE: &str = ",
@@ -358,7 +369,7 @@ impl Store {
                 &restored.reason,
             ]);
         }
-        let row = self.under_lease(lease, &statement, &more).await?;
+        let row = self.under_lease_by(lease, &statement, &more, Some(&STEPS)).await?;
         Ok(match judged(&row) {
             Err(refusal) => StreamVerdict::Refused(refusal),
             Ok(()) if row.get(3) => StreamVerdict::Committed,
@@ -431,6 +442,17 @@ impl Store {
         statement: &str,
         more: &[&(dyn ToSql + Sync)],
     ) -> Result<tokio_postgres::Row, Error> {
+        self.under_lease_by(lease, statement, more, None).await
+    }
+
+    /// The same, with places at which a drill can hold the process.
+    async fn under_lease_by(
+        &self,
+        lease: &StreamLease,
+        statement: &str,
+        more: &[&(dyn ToSql + Sync)],
+        steps: Option<&Steps>,
+    ) -> Result<tokio_postgres::Row, Error> {
         self.on_row(&lease.name, async {
             let client = self.client().await?;
             let statement =
@@ -442,19 +464,9 @@ impl Store {
             let mut all: Vec<&(dyn ToSql + Sync)> =
                 vec![&lease.name, &owner, &lease.epoch, &lease.fence];
             all.extend(more);
-            // The futures are polled in this order, and so sent. A statement that fails turns the COMMIT into a
-            // rollback.
-            let (begun, locked, done, committed) = tokio::join!(
-                client.batch_execute(BEGIN_HOT),
-                client.query(&lock, &name),
-                client.query_one(&statement, &all),
-                client.batch_execute("COMMIT"),
-            );
-            begun.map_err(|error| self.error(&error))?;
-            locked.map_err(|error| self.error(&error))?;
-            let done = done.map_err(|error| self.commit_error(&error))?;
-            committed.map_err(|error| self.commit_error(&error))?;
-            Ok(done)
+            let (lock, asked) = ((&lock, &name[..]), (&statement, &all[..]));
+            let mut rows = self.one_trip(&client, Some(lock), asked, steps).await?;
+            Ok(rows.pop().expect("the statement gives one row"))
         })
         .await
     }

@@ -72,7 +72,7 @@ impl Address {
 
 const PLACE: &str = "the ClickHouse URL";
 
-fn refuse(message: impl Into<String>) -> Invalid {
+pub(super) fn refuse(message: impl Into<String>) -> Invalid {
     Invalid::new(
         "CLICKHOUSE_URL",
         PLACE,

@@ -16,6 +16,7 @@
 
 mod address;
 mod block;
+mod drill;
 mod error;
 mod schema;
 mod series;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use clickhouse::{Client, Compression};
 
+pub use drill::drill_warehouse;
 pub use error::Error;
 pub use schema::{Migrated, SCHEMA, State};
 pub use series::StreamRows;

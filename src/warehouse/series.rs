@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::block::{length, repeat, text};
 use super::{Error, Warehouse};
+use crate::points::{Point, reach};
 
 /// Events of one block.
 const BLOCK_EVENTS_MAX: usize = 65_536;
@@ -105,6 +106,9 @@ impl Warehouse {
         for from in (0..events).step_by(BLOCK_EVENTS_MAX) {
             insert.send(rows.block(from, events.min(from + BLOCK_EVENTS_MAX)).into()).await?;
         }
-        insert.end().await
+        reach(Point::RowsSent);
+        insert.end().await?;
+        reach(Point::RowsAcked);
+        Ok(())
     }
 }

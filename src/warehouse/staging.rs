@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::block::{self, BLOCK_ROWS_MAX};
 use super::{Error, Warehouse};
+use crate::points::{Point, reach};
 
 /// Refs of one DELETE: their text stays far below ClickHouse's limit of 256 KiB a statement.
 const DELETE_MAX: usize = 500;
@@ -109,7 +110,10 @@ impl Warehouse {
         for block in blocks {
             insert.send(block.into()).await?;
         }
-        insert.end().await
+        reach(Point::RowsSent);
+        insert.end().await?;
+        reach(Point::RowsAcked);
+        Ok(())
     }
 
     /// The rows of attempts, each in order, in one query. Empty where nothing is staged; a series without rows leaves

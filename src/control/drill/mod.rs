@@ -40,7 +40,7 @@ use crate::drill::{
 };
 use crate::ids::Hash;
 use crate::invalid::Invalid;
-use stage::Stage;
+use stage::{Means, Stage};
 
 /// Checks that a drill of two owners has at least: fewer, and it has not been carried out.
 const CHECKS_MIN: usize = 60;
@@ -168,7 +168,15 @@ pub async fn two_owners(
     }
     let began = Instant::now();
     let ttl = if request.fast { TTL_FAST } else { TTL };
-    let stage = Stage::set(control, request, ttl).await?;
+    let means = Means {
+        binary: &request.binary,
+        temporary: &request.temporary,
+        database: request.database.as_ref(),
+        seed: request.seed,
+        warehouse: false,
+        ttl,
+    };
+    let stage = Stage::set(control, &means).await?;
     let played = tokio::select! {
         played = carry_out(&stage, progress) => Ok(played),
         signal = told(&mut stop) => Err(Error::Interrupted { signal }),

@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::TwoOwnersRequest;
 use super::crew::{Actor, Crew, Run};
 use super::fixture::Files;
 use super::wait::unable;
@@ -20,6 +19,7 @@ use crate::control::{Control, Error, brokers};
 use crate::drill::{Broke, Draw};
 use crate::invalid::Invalid;
 use crate::store::{Connect, DrillMark, DrillSession, DrillState, Limits, Store, drill_database};
+use crate::warehouse::{Warehouse, drill_warehouse};
 
 /// The file that says that a folder is a drill's.
 const MARK: &str = "finaz-drill.json";
@@ -27,6 +27,21 @@ const MARK: &str = "finaz-drill.json";
 const PREFIX: &str = "finaz-drill-";
 /// Whatever should come to pass does so by then, on a busy machine too.
 pub(super) const SOON: Duration = Duration::from_secs(45);
+
+/// What a drill is given to play with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Means<'a> {
+    /// The program whose processes play.
+    pub(super) binary: &'a Path,
+    /// Where the drill's folder is made.
+    pub(super) temporary: &'a Path,
+    /// A marked database; absent: one is made on the server of the settings.
+    pub(super) database: Option<&'a Secret>,
+    pub(super) seed: u64,
+    /// With a database in ClickHouse too, where the settings have one.
+    pub(super) warehouse: bool,
+    pub(super) ttl: Duration,
+}
 
 /// Everything of one drill.
 #[derive(Debug)]
@@ -43,6 +58,8 @@ pub(super) struct Stage {
     pub(super) place: String,
     /// The URL of the database.
     url: Secret,
+    /// Where its processes stage rows, if they do.
+    warehouse: Option<Warehouse>,
     /// A database that was given stays, emptied.
     is_given: bool,
     /// The server's own database, from which others are made and destroyed.
@@ -52,18 +69,14 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Makes all of it. On an error nothing is left.
-    pub(super) async fn set(
-        control: &Control,
-        request: &TwoOwnersRequest,
-        ttl: Duration,
-    ) -> Result<Self, Error> {
+    pub(super) async fn set(control: &Control, means: &Means<'_>) -> Result<Self, Error> {
         let options = brokers::options(control)?;
         options.check()?;
         let broker = brokers::connect(&options).await?;
         let home = control.store()?.clone();
         sweep(control, &home, &broker).await?;
         let nonce = Uuid::new_v4().simple().to_string();
-        let given = match &request.database {
+        let given = match means.database {
             Some(url) => {
                 let limits = Limits { ttl: control.settings.lease_ttl };
                 let connect = Connect::new(url.expose(), limits, control.settings.allow_plaintext)?;
@@ -79,15 +92,17 @@ impl Stage {
                 database(control, &nonce)?
             }
         };
-        let folder = request.temporary.join(format!("{PREFIX}{nonce}"));
+        let folder = means.temporary.join(format!("{PREFIX}{nonce}"));
         let mark = DrillMark {
             topics: format!("{PREFIX}{nonce}."),
             folder: folder.display().to_string(),
             nonce,
         };
+        let rows = warehouse(control, &mark.nonce)?.filter(|_| means.warehouse);
+        let (warehouse, rows) = rows.unzip();
         let made = async {
-            let living = claim(&store, is_given, &broker).await?;
-            let (crew, files) = furnish(control, request, &mark, (&url, ttl))?;
+            let living = claim(control, &store, is_given, &broker).await?;
+            let (crew, files) = furnish(control, means, &mark, (&url, rows))?;
             store.mark_drill(&mark).await?;
             Ok::<_, Error>((living, crew, files))
         };
@@ -110,10 +125,11 @@ impl Stage {
             crew,
             files,
             mark,
-            ttl,
-            seed: request.seed,
+            ttl: means.ttl,
+            seed: means.seed,
             place,
             url: Secret::new(url),
+            warehouse,
             is_given,
             home,
             _living: living,
@@ -122,8 +138,12 @@ impl Stage {
 
     /// Removes all of it.
     pub(super) async fn strike(self) -> Result<(), Error> {
-        let Self { store, broker, mark, is_given, home, _living: living, .. } = self;
+        let Self { store, broker, mark, warehouse, is_given, home, _living: living, .. } = self;
         let topics = remove_topics(&broker, &mark.topics).await;
+        let rows = match &warehouse {
+            Some(warehouse) => warehouse.drop_drill().await,
+            None => Ok(()),
+        };
         let folder = remove_folder(Path::new(&mark.folder), &mark.nonce);
         let database = if is_given {
             store.clear_drill().await
@@ -133,6 +153,7 @@ impl Stage {
         };
         topics?;
         database?;
+        rows.map_err(Error::Warehouse)?;
         folder.map_err(|source| Error::NotWritten { place: mark.folder, source })
     }
 
@@ -207,9 +228,24 @@ fn database(control: &Control, nonce: &str) -> Result<(Store, String), Error> {
     Ok((Store::new(connect)?, url))
 }
 
+/// The drill's own database in ClickHouse and its URL, where the settings have a ClickHouse.
+fn warehouse(control: &Control, nonce: &str) -> Result<Option<(Warehouse, Secret)>, Error> {
+    let settings = &control.settings;
+    let Some(url) = settings.clickhouse_url.as_ref().filter(|_| !settings.warehouse_none) else {
+        return Ok(None);
+    };
+    let url = drill_warehouse(url.expose(), nonce)?;
+    Ok(Some((control.warehouse_at(&url)?, Secret::new(url))))
+}
+
 /// Makes sure that the database is a drill's and that no other drill is in it; one that was given is cleaned of what a
 /// dead one left there.
-async fn claim(store: &Store, is_given: bool, broker: &Broker) -> Result<DrillSession, Error> {
+async fn claim(
+    control: &Control,
+    store: &Store,
+    is_given: bool,
+    broker: &Broker,
+) -> Result<DrillSession, Error> {
     if is_given && store.drill_state().await? == DrillState::Unmarked {
         return Err(unmarked(store).into());
     }
@@ -231,7 +267,7 @@ async fn claim(store: &Store, is_given: bool, broker: &Broker) -> Result<DrillSe
             return Err(Invalid::new("DRILL_NOT_EMPTY", store.place(), message, hint).into());
         }
         DrillState::Of(dead) => {
-            bury(&dead, broker).await?;
+            bury(control, &dead, broker).await?;
             store.clear_drill().await?;
         }
     }
@@ -258,7 +294,7 @@ async fn sweep(control: &Control, home: &Store, broker: &Broker) -> Result<(), E
                 if dead.nonce != nonce {
                     return Ok(false);
                 }
-                bury(&dead, broker).await?;
+                bury(control, &dead, broker).await?;
             }
             Ok::<_, Error>(true)
         };
@@ -275,8 +311,11 @@ async fn sweep(control: &Control, home: &Store, broker: &Broker) -> Result<(), E
     Ok(())
 }
 
-/// Removes topics and folder of a drill that died.
-async fn bury(dead: &DrillMark, broker: &Broker) -> Result<(), Error> {
+/// Removes topics, rows and folder of a drill that died.
+async fn bury(control: &Control, dead: &DrillMark, broker: &Broker) -> Result<(), Error> {
+    if let Some((warehouse, _)) = warehouse(control, &dead.nonce)? {
+        warehouse.drop_drill().await.map_err(Error::Warehouse)?;
+    }
     if dead.topics == format!("{PREFIX}{}.", dead.nonce) {
         remove_topics(broker, &dead.topics).await?;
     }
@@ -306,9 +345,9 @@ fn remove_folder(folder: &Path, nonce: &str) -> std::io::Result<()> {
 /// The folder, and how processes are started in it.
 fn furnish(
     control: &Control,
-    request: &TwoOwnersRequest,
+    means: &Means<'_>,
     mark: &DrillMark,
-    (url, ttl): (&str, Duration),
+    (url, rows): (&str, Option<Secret>),
 ) -> Result<(Crew, Files), Error> {
     let folder = PathBuf::from(&mark.folder);
     let place = mark.folder.clone();
@@ -321,13 +360,16 @@ fn furnish(
         ("FINAZ_JSON".to_owned(), "1".to_owned()),
         ("FINAZ_PG_URL".to_owned(), url.to_owned()),
         ("FINAZ_ARTIFACTS".to_owned(), folder.join("artifacts").display().to_string()),
-        ("FINAZ_WAREHOUSE".to_owned(), "none".to_owned()),
-        ("FINAZ_LEASE_TTL_SEC".to_owned(), ttl.as_secs_f64().to_string()),
+        ("FINAZ_LEASE_TTL_SEC".to_owned(), means.ttl.as_secs_f64().to_string()),
         ("FINAZ_BROKERS".to_owned(), settings.brokers.clone().unwrap_or_default()),
         ("FINAZ_BROKER_TLS".to_owned(), settings.broker_tls.to_owned()),
         ("FINAZ_BROKER_SASL".to_owned(), settings.broker_sasl.to_owned()),
         ("FINAZ_ALLOW_PLAINTEXT".to_owned(), settings.allow_plaintext.to_string()),
     ];
+    environment.push(match rows {
+        Some(url) => ("FINAZ_CLICKHOUSE_URL".to_owned(), url.expose().to_owned()),
+        None => ("FINAZ_WAREHOUSE".to_owned(), "none".to_owned()),
+    });
     if let Some(ca) = &settings.tls_ca {
         environment.push(("FINAZ_TLS_CA".to_owned(), ca.display().to_string()));
     }
@@ -344,5 +386,5 @@ fn furnish(
         let (Broke::Failed(why) | Broke::Unable(why)) = broke;
         Error::NotWritten { place: mark.folder.clone(), source: std::io::Error::other(why) }
     })?;
-    Ok((Crew { binary: request.binary.clone(), folder, environment }, files))
+    Ok((Crew { binary: means.binary.to_owned(), folder, environment }, files))
 }

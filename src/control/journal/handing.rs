@@ -5,6 +5,7 @@ use crate::artifacts::Artifacts;
 use crate::control::Error;
 use crate::ids::Hash;
 use crate::journal::{HandedCommit, Handoff, HandoffPart, History};
+use crate::points::{Point, reach};
 use crate::store::{HandoffNote, HandoffRow, Store};
 
 /// What is on record about the handoffs of a stream, as far as it matters to whoever opens it.
@@ -107,6 +108,7 @@ impl Journal {
         let artifacts = std::sync::Arc::clone(&self.artifacts);
         let bytes = handoff.to_bytes();
         let manifest = blocking(move || Ok(artifacts.put(&bytes)?)).await?;
+        reach(Point::HandoffKept);
         let snapshot = |history: &History| history.snapshot;
         let note = HandoffNote {
             part: handoff.part.word(),

@@ -8,6 +8,7 @@ use crate::control::Error;
 use crate::flow::Flow;
 use crate::ids::Hash;
 use crate::journal::{self, BlobRef, Checkpoint, Head, Kind};
+use crate::points::{Point, reach};
 use crate::store::{Named, NewCheckpoint, Restored, Store, StreamLease, StreamMove, StreamStatus};
 
 /// The manifest of a commit; `snapshot` is what the stream goes on from besides its log.
@@ -126,7 +127,9 @@ impl Journal {
             keep_manifest(&artifacts, &checkpoint, &owner, None)
         });
         let new = new.await?;
+        reach(Point::CheckpointKept);
         let named = self.store.add_periodic(&self.lease, &new, keep).await?;
+        reach(Point::CheckpointNamed);
         match named.map_err(|refusal| fenced(&self.lease, refusal))? {
             Named::New => Ok(()),
             Named::Known(held) => same(&new, held),

@@ -11,6 +11,7 @@ use crate::control::journal::fenced;
 use crate::control::new_file::NewFile;
 use crate::control::{Control, Error};
 use crate::flow::{FeatureBatch, unite};
+use crate::points::{Point, reach};
 use crate::store::StreamLease;
 
 /// Says what came of it all; the parts are of one run, and have no instrument in common. `held` are the leases under which
@@ -71,7 +72,16 @@ async fn emit(
     file: NewFile,
 ) -> Result<(), Error> {
     let store = control.ready_store().await?;
-    match store.emit_under(leases, run_id, || file.finish()).await? {
+    reach(Point::EmitWritten);
+    let place = || {
+        reach(Point::EmitLocked);
+        let placed = file.finish();
+        reach(Point::EmitNamed);
+        placed
+    };
+    let emitted = store.emit_under(leases, run_id, place).await?;
+    reach(Point::EmitAcked);
+    match emitted {
         Ok(done) => done,
         Err((lease, refusal)) => Err(fenced(&lease, refusal)),
     }

@@ -49,6 +49,7 @@ use crate::broker::{Broker, Topic, check_topic_name};
 use crate::flow::{self, FeatureBatch, Flow};
 use crate::ids::{Hash, StreamIdentity};
 use crate::invalid::{Invalid, nearest};
+use crate::points::{Point, reach};
 use crate::replay::partition;
 use crate::store::Store;
 use crate::stream::Plan;
@@ -201,6 +202,7 @@ pub(super) async fn run(
 ) -> Result<(StreamReport, FeatureBatch), Error> {
     let (setup, broker) = prepare(control, request).await?;
     let chosen = chosen(&setup.request.split, &setup.topic)?;
+    reach(Point::StreamReady);
     let ended = match (&setup.request.split, &chosen) {
         (Split::Auto, _) => fleet::auto(control, &setup, &broker, stop).await?,
         (_, Some(chosen)) => fleet::fixed(control, &setup, &broker, chosen, stop).await?,

@@ -21,6 +21,7 @@ use crate::flow::{Flow, unite};
 use crate::ids::Hash;
 use crate::invalid::Invalid;
 use crate::journal::Head;
+use crate::points::{Point, reach};
 use crate::store::StreamStatus;
 use crate::stream::{Anchor, Engine, Kept, Marker, Record};
 
@@ -132,9 +133,11 @@ impl<'a> Session<'a> {
             return Err(error);
         }
         owners::take(&journal, &handing, &engine, &edges).await?;
+        reach(Point::HandoffTaken);
         let from: Vec<(i32, i64)> =
             engine.standings().iter().map(|lane| (lane.partition, lane.next_offset)).collect();
         let follower = broker.follow(&setup.topic, &from, FollowLimits::default()).await?;
+        reach(Point::LogOpened);
         let rows = Rows::begin(
             setup.warehouse.as_ref(),
             control.artifacts()?,
@@ -175,6 +178,7 @@ impl<'a> Session<'a> {
     pub(super) async fn run(&mut self, stop: &mut watch::Receiver<Stop>) -> Result<End, Error> {
         loop {
             if let Stop::Drain(signal) | Stop::Now(signal) = *stop.borrow_and_update() {
+                reach(Point::DrainBegun);
                 return Ok(if signal == GIVEN_UP { End::GivenUp } else { End::Stopped });
             }
             let left = self.left();
@@ -197,7 +201,16 @@ impl<'a> Session<'a> {
                 batch = self.follower.next_batch(LOOK) => batch,
             };
             match batch {
-                Ok(events) => self.take(events)?,
+                Ok(events) => {
+                    let fetched = !events.is_empty();
+                    if fetched {
+                        reach(Point::LogFetched);
+                    }
+                    self.take(events)?;
+                    if fetched {
+                        reach(Point::RecordsTaken);
+                    }
+                }
                 // A daemon goes on waiting; what it has is committed meanwhile.
                 Err(error) if error.is_away() && self.setup.request.once_n.is_none() => {
                     tracing::warn!(%error, "waiting for the broker");
@@ -439,8 +452,11 @@ impl<'a> Session<'a> {
 
     /// Commits; what came of it is computed afterwards, from what no one changes any more.
     pub(super) async fn finish(mut self, end: End) -> Result<Closed, Error> {
+        reach(Point::StreamEnding);
         self.commit_as(Some(end.word())).await?;
+        reach(Point::StreamEnded);
         owners::give(&self.journal, &self.engine, &self.last_edges(), end).await;
+        reach(Point::HandoffGiven);
         self.settle(end).await;
         let counts = self.counts();
         self.follower.close().await;
