@@ -11,6 +11,7 @@ mod error;
 mod fetch;
 mod follow;
 mod frames;
+mod inplace;
 mod lane;
 mod opened;
 mod probe;

@@ -8,6 +8,7 @@ use krafka::__private::protocol::Record;
 use krafka::__private::util::varint;
 
 use super::frames::Frame;
+use super::inplace::InPlace;
 use super::{Event, Got};
 
 /// A batch of a partition.
@@ -81,12 +82,14 @@ impl Opened {
         match &mut self.records {
             Records::Plain { left: 0, .. } | Records::Lost { left: 0, .. } => Next::Over,
             Records::Plain { rest, left } => match next_of(rest) {
-                Some(mut bytes) => {
+                Some(bytes) => {
                     *left -= 1;
-                    let raw = bytes.clone();
-                    match Record::decode(&mut bytes) {
-                        Ok(record) => self.whole(record, next),
-                        Err(error) => self.broken(next, &error.to_string(), &raw),
+                    match InPlace::decode(bytes) {
+                        Ok(record) => self.whole(record.offset_delta, next, Got::in_place(record)),
+                        Err(raw) => match Record::decode(&mut raw.clone()) {
+                            Ok(record) => self.walked(record, next),
+                            Err(error) => self.broken(next, &error.to_string(), &raw),
+                        },
                     }
                 }
                 None => {
@@ -98,7 +101,7 @@ impl Opened {
                 }
             },
             Records::Unpacked(records) => match records.next() {
-                Some(record) => self.whole(record, next),
+                Some(record) => self.walked(record, next),
                 None => Next::Over,
             },
             Records::Lost { left, why, raw } => {
@@ -110,8 +113,12 @@ impl Opened {
         }
     }
 
-    fn whole(&self, record: Record, next: i64) -> Next {
-        let offset = self.base.saturating_add(i64::from(record.offset_delta));
+    fn walked(&self, record: Record, next: i64) -> Next {
+        self.whole(record.offset_delta, next, Got::walked(record))
+    }
+
+    fn whole(&self, offset_delta: i32, next: i64, got: Got) -> Next {
+        let offset = self.base.saturating_add(i64::from(offset_delta));
         if offset > self.last {
             let why = format!("a record at {offset} in a batch that ends at {}", self.last);
             return self.broken(next, &why, &[]);
@@ -119,7 +126,6 @@ impl Opened {
         if offset < next {
             return Next::Known;
         }
-        let got = Got::walked(record);
         Next::Event(offset, Event::Record { partition: self.partition, offset, got })
     }
 

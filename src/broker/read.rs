@@ -8,6 +8,7 @@ use krafka::ConsumerRecord;
 use krafka::consumer::{AutoOffsetReset, Consumer, IsolationLevel};
 use tokio::time::{Instant, sleep};
 
+use super::inplace::InPlace;
 use super::{Broker, Error, Topic};
 
 /// Records held for one partition before it is paused while another is waited for.
@@ -21,11 +22,12 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Got(Kind);
 
-/// By the client's consumer, or by us from the batch.
+/// By the client's consumer, by its decoder, or by us from the batch.
 #[derive(Debug)]
 enum Kind {
     Polled(ConsumerRecord),
     Walked(Record),
+    InPlace(InPlace),
 }
 
 impl Got {
@@ -33,11 +35,16 @@ impl Got {
         Self(Kind::Walked(record))
     }
 
+    pub(super) fn in_place(record: InPlace) -> Self {
+        Self(Kind::InPlace(record))
+    }
+
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
         match &self.0 {
             Kind::Polled(record) => record.key.as_deref(),
             Kind::Walked(record) => record.key.as_deref(),
+            Kind::InPlace(record) => record.key(),
         }
     }
 
@@ -47,6 +54,7 @@ impl Got {
         match &self.0 {
             Kind::Polled(record) => record.value.as_deref(),
             Kind::Walked(record) => record.value.as_deref(),
+            Kind::InPlace(record) => record.value(),
         }
     }
 
@@ -59,6 +67,7 @@ impl Got {
                 let mut headers = record.headers.iter();
                 headers.find(|header| header.key == name.as_bytes())?.value.as_deref()
             }
+            Kind::InPlace(record) => record.header(name),
         }
     }
 }

@@ -230,8 +230,8 @@ mod tests {
             assert!(text.contains(from), "{from} in {text}");
             assert!(Handoff::parse(text.replace(from, to).as_bytes(), "p").is_err(), "{to}");
         }
-        let newer = text.replace(r#""version":1"#, r#""version":2"#);
+        let newer = text.replace(r#""version":2"#, r#""version":3"#);
         let refused = Handoff::parse(newer.as_bytes(), "p");
-        assert!(matches!(refused, Err(Error::Version { found: 2, known: 1, .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Version { found: 3, known: 2, .. })), "{refused:?}");
     }
 }

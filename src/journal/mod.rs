@@ -41,7 +41,7 @@ pub enum Error {
 }
 
 /// The version that is written, and the only one that is read.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 fn damaged(place: &str, what: impl Into<String>) -> Error {
     Error::Damaged { place: place.to_owned(), what: what.into() }

@@ -471,9 +471,9 @@ fn head_with(from: &str, to: &str) -> Error {
 
 #[test]
 fn a_head_of_another_version_or_with_another_field_is_refused_by_name() {
-    let other = head_with(r#""version":1"#, r#""version":2"#);
-    assert!(matches!(other, Error::Version { found: 2, known: 1, .. }), "{other}");
-    let more = head_with(r#""version":1"#, r#""version":1,"wit":0"#);
+    let other = head_with(r#""version":2"#, r#""version":3"#);
+    assert!(matches!(other, Error::Version { found: 3, known: 2, .. }), "{other}");
+    let more = head_with(r#""version":2"#, r#""version":2,"wit":0"#);
     assert!(more.to_string().contains(r#"unknown field "wit""#), "{more}");
     let kind = head_with("StreamHead", "StreamFates");
     assert!(kind.to_string().contains("StreamFates"), "{kind}");

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use twox_hash::XxHash3_64;
+
 use super::identities::{Identities, Seen};
 use super::lane::{Lane, Marker};
 use super::waitroom::{Waiting, Waitroom};
@@ -457,8 +459,8 @@ pub(super) fn numbers(
     cells.iter().zip(names).map(number).collect()
 }
 
+/// By which another payload under the same id is noticed. It decides nothing more than how a duplicate is reported, so it
+/// needs no cryptographic hash, which an identity does.
 pub(super) fn payload_of(value: &[u8]) -> u64 {
-    let hash = Hash::of(value);
-    let first = hash.as_bytes().first_chunk::<8>().expect("32 bytes");
-    u64::from_be_bytes(*first)
+    XxHash3_64::oneshot(value)
 }

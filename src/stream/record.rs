@@ -100,7 +100,7 @@ pub fn identity_of(event_id: &str) -> [u8; 16] {
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Identity {
     pub id: [u8; 16],
-    /// The first 64 bits of the SHA-256 of its payload.
+    /// The XXH3-64 of its payload.
     pub payload: u64,
 }
 
