@@ -42,6 +42,30 @@ impl Hash {
     }
 }
 
+/// Bytes with their hash, which is computed once.
+#[derive(Clone, Debug)]
+pub struct Hashed {
+    hash: Hash,
+    bytes: Vec<u8>,
+}
+
+impl Hashed {
+    #[must_use]
+    pub fn of(bytes: Vec<u8>) -> Self {
+        Self { hash: Hash::of(&bytes), bytes }
+    }
+
+    #[must_use]
+    pub fn hash(&self) -> Hash {
+        self.hash
+    }
+
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sha256:{}", self.hex())

@@ -40,7 +40,7 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::ids::Hash;
+use crate::ids::{Hash, Hashed};
 use crate::points::{self, Point, reach};
 
 pub use blob::{BlobReader, BlobWriter};
@@ -156,13 +156,24 @@ impl Artifacts {
     /// As [`Artifacts::put`]; some of the set may have been kept.
     pub fn put_many(&self, blobs: &[Vec<u8>]) -> Result<Vec<Hash>, Error> {
         let hashes: Vec<Hash> = blobs.iter().map(|blob| Hash::of(blob)).collect();
-        let set: BTreeMap<Hash, &[u8]> =
-            hashes.iter().copied().zip(blobs.iter().map(Vec::as_slice)).collect();
+        let set = hashes.iter().copied().zip(blobs.iter().map(Vec::as_slice)).collect();
+        self.put_set(&set)?;
+        Ok(hashes)
+    }
+
+    /// As [`Artifacts::put_many`], of blobs whose hashes are known.
+    ///
+    /// # Errors
+    /// As [`Artifacts::put`]; some of the set may have been kept.
+    pub fn put_hashed(&self, blobs: &[Hashed]) -> Result<(), Error> {
+        self.put_set(&blobs.iter().map(|blob| (blob.hash(), blob.bytes())).collect())
+    }
+
+    fn put_set(&self, set: &BTreeMap<Hash, &[u8]>) -> Result<(), Error> {
         if set.len() <= LOOSE_MAX {
-            self.put_loose(&set)?;
-            return Ok(hashes);
+            return self.put_loose(set);
         }
-        let set: Vec<(Hash, &[u8])> = set.into_iter().collect();
+        let set: Vec<(Hash, &[u8])> = set.iter().map(|(hash, bytes)| (*hash, *bytes)).collect();
         let mut from = 0;
         while from < set.len() {
             let mut bytes = 0;
@@ -174,7 +185,7 @@ impl Artifacts {
             self.put_pack(&set[from..from + len])?;
             from += len;
         }
-        Ok(hashes)
+        Ok(())
     }
 
     fn put_loose(&self, set: &BTreeMap<Hash, &[u8]>) -> Result<(), Error> {

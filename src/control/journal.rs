@@ -16,7 +16,7 @@ use std::time::Instant;
 use super::Error;
 use crate::artifacts::Artifacts;
 use crate::canonical::Value;
-use crate::ids::{Hash, StreamIdentity};
+use crate::ids::{Hash, Hashed, StreamIdentity};
 use crate::journal;
 use crate::journal::{Head, Kind, Merge, NewSegment};
 use crate::points::{Point, reach};
@@ -71,9 +71,11 @@ pub(super) struct Loaded {
 }
 
 /// A commit that was made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Committed {
     pub(super) seq: i64,
+    /// As it was given, but for its order.
+    pub(super) delta: Delta,
 }
 
 impl Journal {
@@ -148,7 +150,7 @@ impl Journal {
         for merge in written.due.into_iter().filter(|_| !self.spares) {
             self.merging.start(merge, drained_before);
         }
-        Ok(Committed { seq: self.from.1 })
+        Ok(Committed { seq: self.from.1, delta: written.delta })
     }
 
     /// Begins no large merges from now on, or does again.
@@ -323,15 +325,16 @@ struct Written {
     head: Head,
     /// Merges that are too large for a commit.
     due: Vec<Merge>,
+    delta: Delta,
 }
 
 impl Draft {
-    fn write(mut self, delta: Delta) -> Result<Written, Error> {
-        let mut blobs: HashMap<Hash, Vec<u8>> = HashMap::new();
+    fn write(mut self, mut delta: Delta) -> Result<Written, Error> {
+        let mut blobs: HashMap<Hash, Hashed> = HashMap::new();
         self.head.segments.drop_drained(self.head.drained_before);
-        for segment in encoded(delta, self.head.seq, self.at_us) {
+        for segment in encoded(&mut delta, self.head.seq, self.at_us) {
             self.head.segments.append(segment.kind, segment.named);
-            blobs.insert(segment.named.hash, segment.bytes);
+            blobs.insert(segment.named.hash, segment.blob);
         }
         // Events may be accepted and applied within one commit.
         self.head.segments.drop_drained(self.head.drained_before);
@@ -340,42 +343,43 @@ impl Draft {
             due.extend(self.compact(kind, &mut blobs)?);
         }
         let named: HashSet<Hash> = self.head.segments.hashes().collect();
-        let bytes = self.head.to_bytes();
-        let hash = Hash::of(&bytes);
+        let head = Hashed::of(self.head.to_bytes());
+        let hash = head.hash();
         blobs.retain(|blob, _| named.contains(blob));
-        let mut blobs: Vec<Vec<u8>> = blobs.into_values().collect();
-        blobs.push(bytes);
-        self.artifacts.put_many(&blobs)?;
-        Ok(Written { hash, head: self.head, due })
+        let blobs: Vec<Hashed> = blobs.into_values().chain([head]).collect();
+        self.artifacts.put_hashed(&blobs)?;
+        Ok(Written { hash, head: self.head, due, delta })
     }
 
     /// Makes the small merges that are due; gives a large one.
     fn compact(
         &mut self,
         kind: Kind,
-        blobs: &mut HashMap<Hash, Vec<u8>>,
+        blobs: &mut HashMap<Hash, Hashed>,
     ) -> Result<Option<Merge>, Error> {
         while let Some(merge) = self.head.segments.plan(kind) {
             if merge.bytes() > INLINE_BYTES_MAX {
                 return Ok((!self.busy.contains(&kind)).then_some(merge));
             }
-            let result = reading::merged(&merge, self.head.drained_before, &|hash| {
-                blobs.get(hash).map_or_else(|| Ok(self.artifacts.get(hash)?), |b| Ok(b.clone()))
-            })?;
+            let result =
+                reading::merged(&merge, self.head.drained_before, &|hash| match blobs.get(hash) {
+                    Some(blob) => Ok(blob.bytes().to_vec()),
+                    None => Ok(self.artifacts.get(hash)?),
+                })?;
             self.head.segments.adopt(&merge, result.as_ref().map(|result| result.named));
-            blobs.extend(result.map(|result| (result.named.hash, result.bytes)));
+            blobs.extend(result.map(|result| (result.named.hash, result.blob)));
         }
         Ok(None)
     }
 }
 
 /// What is new as segments, each kind that has rows.
-fn encoded(delta: Delta, seq: i64, at_us: i64) -> Vec<NewSegment> {
+fn encoded(delta: &mut Delta, seq: i64, at_us: i64) -> Vec<NewSegment> {
     [
         journal::accepted(&delta.accepted, seq),
         journal::applied(&delta.applied, seq),
         journal::fates(&delta.fates, seq, at_us),
-        journal::identities(delta.identities, seq),
+        journal::identities(&mut delta.identities, seq),
         journal::quarantined(&delta.quarantined, seq, at_us),
     ]
     .into_iter()

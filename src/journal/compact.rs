@@ -1,7 +1,7 @@
 //! Compaction: which segments become one, and what that one holds.
 //!
-//! A commit writes segments of level 0. Eight of one level become one of the next, so each row is written once a level
-//! and a head names at most seven segments a level. A segment that would pass [`MERGE_BYTES_MAX`] is not made: then as
+//! A commit writes segments of level 0. Sixteen of one level become one of the next, so each row is written once a level
+//! and a head names at most fifteen segments a level. A segment that would pass [`MERGE_BYTES_MAX`] is not made: then as
 //! many as fit become one that is never merged again ([`SEALED`]). So a merge never needs more memory than twice that,
 //! whatever a stream has seen.
 
@@ -12,7 +12,7 @@ use super::segment::{Kind, NewSegment, Segment};
 use super::{Error, damaged, rows};
 
 /// How many segments of one level become one of the next.
-pub(super) const FANOUT: usize = 8;
+pub(super) const FANOUT: usize = 16;
 
 /// Bytes that the inputs of one merge have at most.
 const MERGE_BYTES_MAX: u64 = 64 << 20;
@@ -20,7 +20,7 @@ const MERGE_BYTES_MAX: u64 = 64 << 20;
 /// The level of a segment that is not merged any more.
 pub(super) const SEALED: u8 = u8::MAX;
 
-/// Levels below [`SEALED`] that there can be: 8^20 commits are never made.
+/// Levels below [`SEALED`] that there can be: 16^20 commits are never made.
 const LEVEL_MAX: u8 = 20;
 
 /// A level as a head has it.
@@ -139,5 +139,5 @@ pub fn merge(
         Kind::Accepted => rows::remapped(inputs, drained_before)?,
         Kind::Applied => rows::remapped(inputs, i64::MIN)?,
     };
-    Ok(header.written(&body).map(|segment| segment.at_level(level)))
+    Ok(header.written(body).map(|segment| segment.at_level(level)))
 }

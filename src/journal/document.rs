@@ -95,14 +95,14 @@ fn read_segment(value: Value, kind: Kind, place: &str) -> Result<NewSegment, Err
     let bad = || damaged(place, format!("has a row of {} that cannot be", kind.field()));
     let encoded = encode(kind, values).ok_or_else(bad)?;
     // Its rows are those of one commit; of how many it is, and of when, says the header.
-    let end = memchr::memchr(b'\n', &encoded.bytes).ok_or_else(bad)?;
-    header.written(&encoded.bytes[end + 1..]).ok_or_else(bad)
+    let end = memchr::memchr(b'\n', encoded.blob.bytes()).ok_or_else(bad)?;
+    header.written(encoded.blob.bytes()[end + 1..].to_vec()).ok_or_else(bad)
 }
 
 fn encode(kind: Kind, values: Value) -> Option<NewSegment> {
     match kind {
         Kind::Fates => rows::fates(&each(values, read_fate)?, 0, 0),
-        Kind::Identities => rows::identities(read_identities(&values)?, 0),
+        Kind::Identities => rows::identities(&mut read_identities(&values)?, 0),
         Kind::Accepted => {
             let rows = each(values, read_accepted)?;
             let width = rows.first()?.fields.len();

@@ -2,7 +2,7 @@
 //! ones. Pure: bytes in, rows out.
 //!
 //! A commit adds one segment for each kind of rows that is new, and one head that names all segments. So it costs what
-//! is new, not what was ever seen; eight segments of one level become one of the next (`compact`), so that a head
+//! is new, not what was ever seen; sixteen segments of one level become one of the next (`compact`), so that a head
 //! stays small. Identities are kept this way and not as rows of PostgreSQL because 24 bytes in a file that is read
 //! once, at a start, cost a tenth of a row with its index, and because the pointer to the head and the identities it
 //! knows then move in one commit.

@@ -10,6 +10,7 @@
 //! NaN, which is null, has one form: `f64::NAN`'s.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::document::{quarantined_row, read_quarantined};
 use super::segment::{Header, Kind, NewSegment, Segment};
@@ -22,10 +23,16 @@ const IDENTITY: usize = 24;
 const ACCEPTED: usize = 40;
 const APPLIED: usize = 12;
 
+/// Room for the rows of a segment, and for the header that comes before them in the end.
+fn body_of(rows: usize, size: usize) -> Vec<u8> {
+    const HEADER: usize = 4096;
+    Vec::with_capacity(HEADER + rows * size)
+}
+
 /// What became of records, in the order read, committed at `at_us`.
 #[must_use]
 pub fn fates(rows: &[Fate], seq: i64, at_us: i64) -> Option<NewSegment> {
-    let mut body = Vec::with_capacity(rows.len() * FATE);
+    let mut body = body_of(rows.len(), FATE);
     for row in rows {
         body.extend_from_slice(&row.id);
         body.extend_from_slice(&row.partition.to_le_bytes());
@@ -33,20 +40,20 @@ pub fn fates(rows: &[Fate], seq: i64, at_us: i64) -> Option<NewSegment> {
         body.extend_from_slice(&[row.treatment.code(), row.reason.code()]);
     }
     let rows = count(rows.len());
-    Header { rows, at: vec![(rows, at_us)], ..Header::new(Kind::Fates, seq) }.written(&body)
+    Header { rows, at: vec![(rows, at_us)], ..Header::new(Kind::Fates, seq) }.written(body)
 }
 
 /// Events that were seen, in any order; of two with one id the first is kept.
 #[must_use]
-pub fn identities(mut rows: Vec<Identity>, seq: i64) -> Option<NewSegment> {
+pub fn identities(rows: &mut Vec<Identity>, seq: i64) -> Option<NewSegment> {
     rows.sort_by_key(|row| row.id);
     rows.dedup_by_key(|row| row.id);
-    let mut body = Vec::with_capacity(rows.len() * IDENTITY);
-    for row in &rows {
+    let mut body = body_of(rows.len(), IDENTITY);
+    for row in &*rows {
         body.extend_from_slice(&row.id);
         body.extend_from_slice(&row.payload.to_be_bytes());
     }
-    Header { rows: count(rows.len()), ..Header::new(Kind::Identities, seq) }.written(&body)
+    Header { rows: count(rows.len()), ..Header::new(Kind::Identities, seq) }.written(body)
 }
 
 /// Accepted events, in any order.
@@ -58,7 +65,7 @@ pub fn accepted(rows: &[Accepted], seq: i64) -> Option<NewSegment> {
     let first = rows.first()?;
     let mut header = Header::new(Kind::Accepted, seq);
     header.width = first.fields.len();
-    let mut body = Vec::with_capacity(rows.len() * (ACCEPTED + 8 * header.width));
+    let mut body = body_of(rows.len(), ACCEPTED + 8 * header.width);
     let mut names = Names::default();
     for row in rows {
         assert_eq!(row.fields.len(), header.width, "a flow reads the same of every event");
@@ -72,7 +79,7 @@ pub fn accepted(rows: &[Accepted], seq: i64) -> Option<NewSegment> {
     header.rows = count(rows.len());
     header.until = rows.iter().map(|row| row.event_time).max();
     header.instruments = names.list;
-    header.written(&body)
+    header.written(body)
 }
 
 /// Applied events, in the order applied.
@@ -84,7 +91,7 @@ pub fn applied(rows: &[Applied], seq: i64) -> Option<NewSegment> {
     let first = rows.first()?;
     let mut header = Header::new(Kind::Applied, seq);
     header.width = first.values.len();
-    let mut body = Vec::with_capacity(rows.len() * (APPLIED + 8 * header.width));
+    let mut body = body_of(rows.len(), APPLIED + 8 * header.width);
     let mut names = Names::default();
     for row in rows {
         assert_eq!(row.values.len(), header.width, "each node gives a value for every event");
@@ -94,7 +101,7 @@ pub fn applied(rows: &[Applied], seq: i64) -> Option<NewSegment> {
     }
     header.rows = count(rows.len());
     header.instruments = names.list;
-    header.written(&body)
+    header.written(body)
 }
 
 /// Records that were not taken, whole.
@@ -106,7 +113,7 @@ pub fn quarantined(rows: &[Quarantined], seq: i64, at_us: i64) -> Option<NewSegm
         body.push(b'\n');
     }
     let rows = count(rows.len());
-    Header { rows, at: vec![(rows, at_us)], ..Header::new(Kind::Quarantined, seq) }.written(&body)
+    Header { rows, at: vec![(rows, at_us)], ..Header::new(Kind::Quarantined, seq) }.written(body)
 }
 
 /// Looks at every row; afterwards each of them can be read.
@@ -215,8 +222,10 @@ impl Segment<'_> {
     }
 
     pub fn applied(&self) -> impl Iterator<Item = Applied> {
-        self.rows().map(|row| Applied {
-            instrument: self.header.instruments[number_at(row)].as_str().into(),
+        let names: Vec<Arc<str>> =
+            self.header.instruments.iter().map(|name| name.as_str().into()).collect();
+        self.rows().map(move |row| Applied {
+            instrument: Arc::clone(&names[number_at(row)]),
             event_time: i64_at(row, 4),
             values: floats(&row[APPLIED..]),
         })
@@ -241,14 +250,16 @@ pub(super) fn joined(inputs: &[Segment<'_>]) -> (Header, Vec<u8>) {
         }
     }
     header.rows = inputs.iter().map(|input| input.header.rows).sum();
-    (header, inputs.iter().map(|input| input.body).collect::<Vec<_>>().concat())
+    let mut body = body_of(inputs.iter().map(|input| input.body.len()).sum(), 1);
+    inputs.iter().for_each(|input| body.extend_from_slice(input.body));
+    (header, body)
 }
 
 /// Sorted together; where one id is twice, the older row stays.
 pub(super) fn merged_identities(inputs: &[Segment<'_>]) -> (Header, Vec<u8>) {
     let mut header = spanning(inputs);
     let mut rests: Vec<&[u8]> = inputs.iter().map(|input| input.body).collect();
-    let mut body: Vec<u8> = Vec::with_capacity(rests.iter().map(|rest| rest.len()).sum());
+    let mut body = body_of(rests.iter().map(|rest| rest.len()).sum(), 1);
     // Few inputs: a look at each first row is as quick as a heap.
     loop {
         let least =
@@ -268,7 +279,7 @@ pub(super) fn merged_identities(inputs: &[Segment<'_>]) -> (Header, Vec<u8>) {
 pub(super) fn remapped(inputs: &[Segment<'_>], from: i64) -> Result<(Header, Vec<u8>), Error> {
     let mut header = spanning(inputs);
     let mut names = Names::default();
-    let mut body = Vec::new();
+    let mut body = body_of(inputs.iter().map(|input| input.body.len()).sum(), 1);
     let mut until = None;
     for input in inputs {
         if input.header.width != header.width {

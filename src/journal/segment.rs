@@ -4,7 +4,7 @@ use super::fields::{Fields, count, object, text};
 use super::head::SegmentRef;
 use super::{Error, VERSION, damaged, rows};
 use crate::canonical::Value;
-use crate::ids::Hash;
+use crate::ids::Hashed;
 
 /// What the rows of a segment are.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -154,22 +154,23 @@ impl Header {
     }
 
     /// Header and rows in one blob; `None` when there are no rows.
-    pub(super) fn written(&self, body: &[u8]) -> Option<NewSegment> {
+    pub(super) fn written(&self, mut body: Vec<u8>) -> Option<NewSegment> {
         if self.rows == 0 {
             return None;
         }
-        let mut bytes = self.line();
-        bytes.extend_from_slice(body);
+        // Within the room that `body_of` left: large memory that is touched for the first time costs more than a move.
+        body.splice(..0, self.line());
+        let blob = Hashed::of(body);
         let named = SegmentRef {
-            hash: Hash::of(&bytes),
+            hash: blob.hash(),
             rows: self.rows,
-            bytes: u64::try_from(bytes.len()).expect("a blob in memory"),
+            bytes: u64::try_from(blob.bytes().len()).expect("a blob in memory"),
             level: 0,
             first: self.first,
             last: self.last,
             until: self.until,
         };
-        Some(NewSegment { kind: self.kind, bytes, named })
+        Some(NewSegment { kind: self.kind, blob, named })
     }
 }
 
@@ -177,7 +178,7 @@ impl Header {
 #[derive(Clone, Debug)]
 pub struct NewSegment {
     pub kind: Kind,
-    pub bytes: Vec<u8>,
+    pub blob: Hashed,
     pub named: SegmentRef,
 }
 

@@ -111,7 +111,7 @@ fn encoded(delta: &Delta, seq: i64) -> Vec<NewSegment> {
         accepted(&delta.accepted, seq),
         applied(&delta.applied, seq),
         fates(&delta.fates, seq, at_us),
-        identities(delta.identities.clone(), seq),
+        identities(&mut delta.identities.clone(), seq),
         quarantined(&delta.quarantined, seq, at_us),
     ]
     .into_iter()
@@ -213,7 +213,7 @@ fn adopt_all(
             .collect();
         let made = merge(&read, planned.level, drained).expect("of one kind");
         segments.adopt(&planned, made.as_ref().map(|made| made.named));
-        blobs.extend(made.map(|made| (made.named.hash, made.bytes)));
+        blobs.extend(made.map(|made| (made.named.hash, made.blob.bytes().to_vec())));
     }
 }
 
@@ -224,7 +224,7 @@ proptest! {
         let mut blobs = HashMap::new();
         for made in encoded(&delta, seq) {
             segments.append(made.kind, made.named);
-            blobs.insert(made.named.hash, made.bytes);
+            blobs.insert(made.named.hash, made.blob.bytes().to_vec());
         }
         let content = Content::of(&segments, &blobs);
         let timed = |rows: &[Fate]| rows.iter().map(|row| (seq * 10, *row)).collect::<Vec<_>>();
@@ -253,7 +253,7 @@ proptest! {
             segments.drop_drained(drained);
             for made in encoded(&delta, seq) {
                 segments.append(made.kind, made.named);
-                blobs.insert(made.named.hash, made.bytes);
+                blobs.insert(made.named.hash, made.blob.bytes().to_vec());
             }
             segments.drop_drained(drained);
             if !late {
@@ -288,7 +288,7 @@ proptest! {
         for (seq, delta) in (1_i64..).zip(&deltas) {
             for made in encoded(delta, seq) {
                 segments.append(made.kind, made.named);
-                blobs.insert(made.named.hash, made.bytes);
+                blobs.insert(made.named.hash, made.blob.bytes().to_vec());
             }
             compacted(&mut segments, &mut blobs, &mut waiting, (false, i64::MIN));
         }
@@ -307,7 +307,7 @@ proptest! {
         let (name, read, taken) = imported(&bytes, PLACE).expect("whole");
         prop_assert_eq!((name.as_str(), &read), ("stream/é", &head));
         for segment in taken {
-            prop_assert_eq!(&segment.bytes, &blobs[&segment.named.hash]);
+            prop_assert_eq!(segment.blob.bytes(), &blobs[&segment.named.hash]);
         }
     }
 
@@ -399,25 +399,25 @@ fn written_again(segment: &Segment<'_>) -> Vec<u8> {
     let document = exported(segment);
     let head = {
         let mut segments = Segments::default();
-        let body = segment.header.written(segment.body).expect("rows");
+        let body = segment.header.written(segment.body.to_vec()).expect("rows");
         segments.append(segment.header.kind, body.named);
         head(segments, i64::MAX)
     };
     let frame = Exported::of("stream/x", &head.to_bytes());
     let bytes = [frame.open, document, frame.close].concat();
-    imported(&bytes, PLACE).expect("its own rows").2.remove(0).bytes
+    imported(&bytes, PLACE).expect("its own rows").2.remove(0).blob.bytes().to_vec()
 }
 
 #[test]
 fn a_changed_bit_is_refused_or_is_what_another_commit_would_have_written() {
     for made in small() {
         assert_eq!(
-            written_again(&Segment::parse(&made.bytes, made.kind, PLACE).unwrap()),
-            made.bytes
+            written_again(&Segment::parse(made.blob.bytes(), made.kind, PLACE).unwrap()),
+            made.blob.bytes()
         );
         let mut read = 0;
-        for at in 0..made.bytes.len() * 8 {
-            let mut bytes = made.bytes.clone();
+        for at in 0..made.blob.bytes().len() * 8 {
+            let mut bytes = made.blob.bytes().to_vec();
             bytes[at / 8] ^= 1 << (at % 8);
             assert_ne!(Hash::of(&bytes), made.named.hash);
             let Ok(segment) = Segment::parse(&bytes, made.kind, PLACE) else { continue };
@@ -425,20 +425,20 @@ fn a_changed_bit_is_refused_or_is_what_another_commit_would_have_written() {
             assert_eq!(written_again(&segment), bytes, "bit {at} of {:?}", made.kind);
             read += 1;
         }
-        assert!(read < made.bytes.len() * 8, "{:?} took everything", made.kind);
+        assert!(read < made.blob.bytes().len() * 8, "{:?} took everything", made.kind);
     }
 }
 
 #[test]
 fn a_cut_or_lengthened_segment_and_one_of_another_kind_are_refused() {
     for made in small() {
-        for len in 0..made.bytes.len() {
-            assert!(Segment::parse(&made.bytes[..len], made.kind, PLACE).is_err(), "{len}");
+        for len in 0..made.blob.bytes().len() {
+            assert!(Segment::parse(&made.blob.bytes()[..len], made.kind, PLACE).is_err(), "{len}");
         }
-        let long = [&made.bytes[..], b"0"].concat();
+        let long = [made.blob.bytes(), b"0"].concat();
         assert!(Segment::parse(&long, made.kind, PLACE).is_err());
         for kind in Kind::ALL.into_iter().filter(|kind| *kind != made.kind) {
-            let error = Segment::parse(&made.bytes, kind, PLACE).unwrap_err().to_string();
+            let error = Segment::parse(made.blob.bytes(), kind, PLACE).unwrap_err().to_string();
             assert!(error.contains(PLACE), "{error}");
         }
     }
@@ -493,7 +493,7 @@ fn a_head_of_another_version_or_with_another_field_is_refused_by_name() {
 fn rows_that_cannot_be_are_refused() {
     let made = |kind| small().into_iter().find(|made| made.kind == kind).expect("all kinds");
     let refused = |kind, change: &dyn Fn(&mut Vec<u8>)| {
-        let mut bytes = made(kind).bytes;
+        let mut bytes = made(kind).blob.bytes().to_vec();
         change(&mut bytes);
         let seen = Segment::parse(&bytes, kind, PLACE);
         assert!(matches!(seen, Err(Error::Damaged { .. })), "{kind:?}: {seen:?}");

@@ -11,9 +11,7 @@ use twox_hash::XxHash3_64;
 use super::identities::{Identities, Seen};
 use super::lane::{Lane, Marker};
 use super::waitroom::{Waiting, Waitroom};
-use super::{
-    Accepted, Applied, Delta, Fate, Identity, Ledger, Quarantined, Reason, Treatment, identity_of,
-};
+use super::{Applied, Delta, Fate, Identity, Ledger, Quarantined, Reason, Treatment, identity_of};
 use crate::flow::scan::{self, Cell};
 use crate::flow::{Flow, InstrumentState};
 use crate::ids::Hash;
@@ -65,6 +63,8 @@ pub struct Engine {
     /// W: events before it were applied; it never goes back.
     pub(super) watermark: i64,
     pub(super) delta: Delta,
+    /// Of an earlier cut, empty.
+    pub(super) spare: Delta,
     /// Something was passed since the last cut that is no record: a marker, or offsets that hold nothing.
     pub(super) passed: bool,
     /// Bytes of keys and values among the new quarantined records.
@@ -72,6 +72,8 @@ pub struct Engine {
     pub(super) cells: Vec<Cell>,
     /// Which of the flow's fields any event had that was accepted since the start of this process.
     pub(super) had: Vec<bool>,
+    /// An event was accepted since the last cut.
+    pub(super) fed: bool,
 }
 
 /// An event that nothing speaks against.
@@ -118,10 +120,12 @@ impl Engine {
             waiting: Waitroom::default(),
             watermark: i64::MIN,
             delta: Delta::default(),
+            spare: Delta::default(),
             passed: false,
             kept_bytes: 0,
             cells: vec![Cell::Absent; plan.flow.fields().len()],
             had: vec![false; plan.flow.fields().len()],
+            fed: false,
             plan,
         };
         for name in engine.plan.flow.instruments.clone() {
@@ -220,7 +224,7 @@ impl Engine {
     /// A field that the flow computes with, and none of the events had that were accepted since the last cut and before.
     #[must_use]
     pub fn lacks(&self) -> Option<&str> {
-        let lacking = self.had.iter().position(|had| !had && !self.delta.accepted.is_empty());
+        let lacking = self.had.iter().position(|had| !had && self.fed);
         lacking.map(|at| self.plan.flow.fields()[at].as_str())
     }
 
@@ -322,17 +326,15 @@ impl Engine {
         let Message { head: scan::Head { event_time, seq, .. }, id } = message;
         let (event_time, seq, id) = (*event_time, *seq, *id);
         let reason = if fields.iter().any(|x| x.is_nan()) { Reason::Gap } else { Reason::None };
-        self.delta.accepted.push(Accepted {
-            event_time,
-            instrument: Arc::clone(&self.running[instrument].name),
-            seq,
-            id,
-            partition,
-            fields: Arc::clone(&fields),
-        });
-        self.waiting.push(partition, Waiting { event_time, instrument, seq, id, fields });
-        self.see_time(partition, event_time);
+        self.await_watermark(partition, Waiting { event_time, instrument, seq, id, fields });
         reason
+    }
+
+    pub(super) fn await_watermark(&mut self, partition: i32, event: Waiting) {
+        let event_time = event.event_time;
+        self.fed = true;
+        self.waiting.push(partition, event);
+        self.see_time(partition, event_time);
     }
 
     /// In a split run a record's key is its instrument and lies where the partitioner puts it: only then are identities,

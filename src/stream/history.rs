@@ -3,12 +3,10 @@
 //! They go the way of any accepted event, each as if it had come through the partition where its instrument belongs: so
 //! nodes, identities, watermarks and what still waits are what they would be had the log brought them in order.
 
-use std::sync::Arc;
-
 use super::engine::{Engine, Record, numbers, payload_of};
 use super::identities::Seen;
 use super::waitroom::Waiting;
-use super::{Accepted, Identity, identity_of};
+use super::{Identity, identity_of};
 use crate::flow::scan;
 use crate::invalid::Invalid;
 use crate::replay::partition;
@@ -94,16 +92,7 @@ impl Engine {
         }
         self.identities.note(identity);
         self.delta.identities.push(identity);
-        self.delta.accepted.push(Accepted {
-            event_time,
-            instrument: Arc::clone(&self.running[instrument].name),
-            seq,
-            id,
-            partition: home,
-            fields: Arc::clone(&fields),
-        });
-        self.waiting.push(home, Waiting { event_time, instrument, seq, id, fields });
-        self.see_time(home, event_time);
+        self.await_watermark(home, Waiting { event_time, instrument, seq, id, fields });
         self.advance();
         Ok(Seeded::New)
     }

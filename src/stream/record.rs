@@ -160,8 +160,21 @@ pub struct Delta {
     /// In the order read.
     pub fates: Vec<Fate>,
     pub identities: Vec<Identity>,
+    /// Those that were not applied meanwhile, in any order.
     pub accepted: Vec<Accepted>,
     /// In the order applied: by event time, instrument, seq, identity.
     pub applied: Vec<Applied>,
     pub quarantined: Vec<Quarantined>,
+}
+
+impl Delta {
+    /// Nothing is new any more; the memory stays.
+    pub fn clear(&mut self) {
+        let Self { fates, identities, accepted, applied, quarantined } = self;
+        fates.clear();
+        identities.clear();
+        accepted.clear();
+        applied.clear();
+        quarantined.clear();
+    }
 }

@@ -1,6 +1,7 @@
 //! What an engine is, to be kept and taken up again bit for bit; and what it has computed so far.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::engine::{Engine, Plan};
 use super::lane::{Anchor, Lane};
@@ -78,10 +79,21 @@ pub struct Kept {
 impl Engine {
     /// What is new since the last time, and the state with it; W says which accepted events are applied.
     pub fn cut(&mut self) -> (Delta, Value, i64) {
-        let delta = std::mem::take(&mut self.delta);
-        self.passed = false;
-        self.kept_bytes = 0;
+        let mut delta = std::mem::replace(&mut self.delta, std::mem::take(&mut self.spare));
+        let accepted = |(partition, event): (i32, Waiting)| {
+            let Waiting { event_time, instrument, seq, id, fields } = event;
+            let instrument = Arc::clone(&self.running[instrument].name);
+            Accepted { event_time, instrument, seq, id, partition, fields }
+        };
+        delta.accepted.extend(self.waiting.take_new(self.watermark).into_iter().map(accepted));
+        (self.passed, self.fed, self.kept_bytes) = (false, false, 0);
         (delta, self.keep(), self.watermark)
+    }
+
+    /// Gives back what [`Engine::cut`] gave: the next but one is written where it was, into memory that is there.
+    pub fn reuse(&mut self, mut delta: Delta) {
+        delta.clear();
+        self.spare = delta;
     }
 
     /// Records that a commit would have to keep now; whatever else was passed counts as one.
@@ -173,6 +185,7 @@ impl Engine {
             let Accepted { event_time, seq, id, partition, fields, .. } = event;
             engine.waiting.push(partition, Waiting { event_time, instrument, seq, id, fields });
         }
+        engine.waiting.are_kept();
         Ok(engine)
     }
 

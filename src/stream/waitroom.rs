@@ -49,34 +49,66 @@ impl Eq for Waiting {}
 
 #[derive(Debug, Default)]
 pub(super) struct Waitroom {
-    queues: Vec<(i32, VecDeque<Waiting>)>,
+    queues: Vec<Queue>,
     heap: BinaryHeap<Reverse<Waiting>>,
+    /// What went to the heap and is not kept yet; some of it may have left.
+    strays: Vec<(i32, Waiting)>,
+}
+
+/// What came in order in one partition.
+#[derive(Debug)]
+struct Queue {
+    partition: i32,
+    events: VecDeque<Waiting>,
+    /// How many of the last are not kept yet, those that left included.
+    new: usize,
 }
 
 impl Waitroom {
     pub(super) fn push(&mut self, partition: i32, event: Waiting) {
-        let at = self.queues.iter().position(|(of, _)| *of == partition);
-        let at = match at {
-            Some(at) => at,
-            None if self.queues.len() < QUEUES_MAX => {
-                self.queues.push((partition, VecDeque::new()));
+        let at = self.queues.iter().position(|queue| queue.partition == partition);
+        let at = at.or_else(|| {
+            (self.queues.len() < QUEUES_MAX).then(|| {
+                self.queues.push(Queue { partition, events: VecDeque::new(), new: 0 });
                 self.queues.len() - 1
+            })
+        });
+        let queue = at.map(|at| &mut self.queues[at]);
+        match queue.filter(|queue| queue.events.back().is_none_or(|last| *last < event)) {
+            Some(queue) => {
+                queue.events.push_back(event);
+                queue.new += 1;
             }
-            None => return self.heap.push(Reverse(event)),
-        };
-        let queue = &mut self.queues[at].1;
-        if queue.back().is_none_or(|last| *last < event) {
-            queue.push_back(event);
-        } else {
-            self.heap.push(Reverse(event));
+            None => {
+                self.strays.push((partition, event.clone()));
+                self.heap.push(Reverse(event));
+            }
         }
+    }
+
+    /// Those that came since the last call and still wait, of events that leave at `watermark`, each with its partition.
+    pub(super) fn take_new(&mut self, watermark: i64) -> Vec<(i32, Waiting)> {
+        let mut new = std::mem::take(&mut self.strays);
+        new.retain(|(_, event)| event.event_time >= watermark);
+        for Queue { partition, events, new: came } in &mut self.queues {
+            let left = events.len().min(std::mem::take(came));
+            let first = events.len() - left;
+            new.extend(events.range(first..).map(|event| (*partition, event.clone())));
+        }
+        new
+    }
+
+    /// None of what waits is new.
+    pub(super) fn are_kept(&mut self) {
+        self.strays.clear();
+        self.queues.iter_mut().for_each(|queue| queue.new = 0);
     }
 
     /// The first event, if it is before this time.
     pub(super) fn pop_before(&mut self, time: i64) -> Option<Waiting> {
         let mut first: Option<(usize, &Waiting)> = None;
-        for (at, (_, queue)) in self.queues.iter().enumerate() {
-            if let Some(head) = queue.front().filter(|head| head.event_time < time)
+        for (at, queue) in self.queues.iter().enumerate() {
+            if let Some(head) = queue.events.front().filter(|head| head.event_time < time)
                 && first.is_none_or(|(_, first)| head < first)
             {
                 first = Some((at, head));
@@ -87,19 +119,19 @@ impl Waitroom {
             (Some((_, first)), Some(Reverse(head))) if head < first => {
                 self.heap.pop().map(|head| head.0)
             }
-            (Some((at, _)), _) => self.queues[at].1.pop_front(),
+            (Some((at, _)), _) => self.queues[at].events.pop_front(),
             (None, Some(_)) => self.heap.pop().map(|head| head.0),
             (None, None) => None,
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.heap.len() + self.queues.iter().map(|(_, queue)| queue.len()).sum::<usize>()
+        self.heap.len() + self.queues.iter().map(|queue| queue.events.len()).sum::<usize>()
     }
 
     /// All of them, in the order in which they will be applied.
     pub(super) fn sorted(&self) -> Vec<&Waiting> {
-        let queued = self.queues.iter().flat_map(|(_, queue)| queue);
+        let queued = self.queues.iter().flat_map(|queue| &queue.events);
         let mut all: Vec<&Waiting> = queued.chain(self.heap.iter().map(|event| &event.0)).collect();
         all.sort_unstable();
         all
@@ -133,6 +165,38 @@ mod tests {
                 prop_assert!(left.peek().is_none_or(|next| next.event_time >= time));
             }
             prop_assert_eq!((room.len(), left.count()), (0, 0));
+        }
+
+        #[test]
+        fn what_waits_is_given_to_be_kept_once_and_what_has_left_is_not(
+            rounds in prop::collection::vec(
+                (prop::collection::vec((0_i32..70, 0_i64..50), 0..40), 0_i64..60), 0..6,
+            ),
+        ) {
+            let (mut room, mut kept, mut waits) = (Waitroom::default(), Vec::new(), Vec::new());
+            let (mut watermark, mut seq) = (i64::MIN, 0);
+            for (events, until) in rounds {
+                for (partition, event_time) in events {
+                    if event_time < watermark {
+                        continue;
+                    }
+                    seq += 1;
+                    waits.push((event_time, partition, seq));
+                    let fields = Arc::from([0.0]);
+                    let event = Waiting { event_time, instrument: 0, seq, id: [0; 16], fields };
+                    room.push(partition, event);
+                }
+                watermark = watermark.max(until);
+                while room.pop_before(watermark).is_some() {}
+                let new = room.take_new(watermark);
+                kept.extend(new.iter().map(|(partition, e)| (e.event_time, *partition, e.seq)));
+                // As whoever keeps them does: what has left meanwhile is dropped.
+                kept.retain(|event| event.0 >= watermark);
+                waits.retain(|event| event.0 >= watermark);
+                kept.sort_unstable();
+                waits.sort_unstable();
+                prop_assert_eq!(&kept, &waits);
+            }
         }
     }
 }

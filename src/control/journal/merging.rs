@@ -45,7 +45,7 @@ impl Merging {
                 return Ok((None, Instant::now()));
             };
             let began = Instant::now();
-            artifacts.put(&made.bytes)?;
+            artifacts.put_hashed(&[made.blob])?;
             Ok((Some(made.named), began))
         });
         self.tasks.push((merge, task));

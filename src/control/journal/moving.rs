@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::artifacts::Artifacts;
 use crate::control::Error;
-use crate::ids::Hash;
+use crate::ids::{Hash, Hashed};
 use crate::journal;
 use crate::journal::{Exported, Head, Kind, NewSegment};
 use crate::store::{Store, StreamLease, StreamMove, StreamRow, StreamStatus};
@@ -134,16 +134,17 @@ pub(super) fn keep(
     let mut rounds = vec![Vec::new()];
     let mut bytes = 0;
     for segment in segments {
-        bytes += segment.bytes.len();
+        let size = segment.blob.bytes().len();
+        bytes += size;
         if bytes > ROUND_BYTES_MAX {
             rounds.push(Vec::new());
-            bytes = segment.bytes.len();
+            bytes = size;
         }
-        rounds.last_mut().expect("there is one").push(segment.bytes);
+        rounds.last_mut().expect("there is one").push(segment.blob);
     }
-    rounds.push(vec![head.to_bytes()]);
+    rounds.push(vec![Hashed::of(head.to_bytes())]);
     let began = Instant::now();
-    let all = || rounds.iter().try_for_each(|round| artifacts.put_many(round).map(|_hashes| ()));
+    let all = || rounds.iter().try_for_each(|round| artifacts.put_hashed(round));
     all()?;
     if began.elapsed() > YOUNG {
         all()?;

@@ -169,9 +169,9 @@ fn what_was_committed_is_loaded_and_the_segments_stay_few() {
     assert!(applied.is_sorted_by_key(|row| row.event_time));
     assert_eq!(count, 200);
     let (_, head) = disk.head.as_ref().unwrap();
-    // 100 is 144 to the base of eight.
+    // 100 is 64 to the base of sixteen.
     for kind in [Kind::Applied, Kind::Fates, Kind::Identities, Kind::Quarantined] {
-        assert_eq!(head.segments.of(kind).len(), 1 + 4 + 4, "{kind:?}");
+        assert_eq!(head.segments.of(kind).len(), 6 + 4, "{kind:?}");
     }
     assert_eq!(head.segments.of(Kind::Accepted).len(), 4);
 }
@@ -221,16 +221,16 @@ fn a_process_that_dies_at_any_call_of_a_commit_leaves_the_last_one_whole_and_the
 {
     for at in 0.. {
         let mut disk = Disk::new();
-        (1..8).for_each(|n| disk.commit(delta(n), 0));
-        // The eighth merges all that was before it.
+        (1..16).for_each(|n| disk.commit(delta(n), 0));
+        // The sixteenth merges all that was before it.
         let draft = disk.draft(0);
-        let (written, came) = faults::dead(at, || draft.write(delta(8)));
+        let (written, came) = faults::dead(at, || draft.write(delta(16)));
         assert_eq!(written.is_err(), came, "call {at}");
         disk.artifacts = Arc::new(Artifacts::open(disk.folder.path()).unwrap());
-        assert_eq!(disk.read().unwrap().0.seq, 7, "call {at}");
-        disk.commit(delta(8), 0);
+        assert_eq!(disk.read().unwrap().0.seq, 15, "call {at}");
+        disk.commit(delta(16), 0);
         let (loaded, applied, count) = disk.read().unwrap();
-        assert_eq!((loaded.seq, applied.len(), count), (8, 8, 16), "call {at}");
+        assert_eq!((loaded.seq, applied.len(), count), (16, 16, 32), "call {at}");
         if !came {
             assert!(at > 10, "a commit of {at} calls");
             return;
@@ -279,7 +279,7 @@ fn an_export_holds_all_of_a_journal_and_nothing_that_was_changed_is_taken_in() {
     let text = String::from_utf8(bytes).unwrap();
     let before = format!("0@7 consumed - {}", "07".repeat(16));
     let after = format!("0@8 consumed - {}", "07".repeat(16));
-    let header = ["\"at\":[[8,17]]", "\"at\":[[8,18]]"];
+    let header = ["\"at\":[[16,17]]", "\"at\":[[16,18]]"];
     for (from, to) in [(before.as_str(), after.as_str()), ("0.1", "0.2"), (header[0], header[1])] {
         assert!(text.contains(from), "{from} is not in {text}");
         let changed = text.replacen(from, to, 1);

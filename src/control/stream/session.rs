@@ -381,7 +381,9 @@ impl<'a> Session<'a> {
         self.journal.spare(self.brakes.stands());
         let (began, records) = (Instant::now(), self.engine.uncommitted());
         let (delta, engine, watermark) = self.engine.cut();
-        self.seq = self.journal.commit(delta, engine, watermark, status).await?.seq;
+        let committed = self.journal.commit(delta, engine, watermark, status).await?;
+        self.seq = committed.seq;
+        self.engine.reuse(committed.delta);
         self.committed = true;
         self.said = Some(said);
         if let Some(head) = self.journal.head() {

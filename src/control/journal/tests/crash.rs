@@ -262,11 +262,11 @@ impl Scene {
 
 #[test]
 fn power_lost_at_any_call_of_a_commit_leaves_the_journal_before_or_after_it() {
-    // Four files: all states there are. The eighth commit merges all that was before it: some of them.
+    // Four files: all states there are. The sixteenth commit merges all that was before it: some of them.
     let few = Delta { applied: Vec::new(), quarantined: Vec::new(), ..delta(2) };
     // Before the sync five ways a file may be, after it four, two of them among the five.
     let least = 5_usize.pow(4) + 4_usize.pow(4) - 2_usize.pow(4);
-    for (commits, delta, least) in [(1, few, least), (7, delta(8), 4_usize.pow(6))] {
+    for (commits, delta, least) in [(1, few, least), (15, delta(16), 4_usize.pow(6))] {
         let states = Scene::new(commits, delta).crash_everywhere();
         assert!(states >= least, "only {states} states of the commit behind {commits}");
     }
@@ -274,7 +274,7 @@ fn power_lost_at_any_call_of_a_commit_leaves_the_journal_before_or_after_it() {
 
 #[test]
 fn without_a_sync_a_commit_would_be_acknowledged_that_a_crash_takes_back() {
-    let scene = Scene::new(7, delta(8));
+    let scene = Scene::new(15, delta(16));
     for sync in ["SyncAll", "SyncFolder"] {
         let calls: Vec<Call> = scene.calls.iter().filter(|c| c.what != sync).cloned().collect();
         assert!(calls.len() < scene.calls.len(), "no {sync}");
