@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use finaz::config::Secret;
-use finaz::control::drill::{self, DrillReport, TwoOwnersRequest, Verdict};
+use finaz::control::drill::{self, DrillReport, TwoOwnersRequest};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -34,12 +33,7 @@ pub(crate) struct TwoOwnersArgs {
 
 pub(crate) async fn run(cx: &mut Context<'_>, args: TwoOwnersArgs) -> Result<Exit, Failure> {
     let TwoOwnersArgs { fast, out, database, seed } = args;
-    let database = database.map(Secret::new);
-    if cx.typed("database") && database.as_ref().is_some_and(Secret::has_password) {
-        let message = "a password on a command line is seen by every user of the machine";
-        let hint = "set FINAZ_DATABASE instead";
-        return Err(Failure::new(2, "SECRET_ON_COMMAND_LINE", message, hint));
-    }
+    let database = super::database(cx, database)?;
     let binary = std::env::current_exe().map_err(|error| Failure::internal(&error))?;
     let temporary = std::env::temp_dir();
     let request = TwoOwnersRequest { binary, temporary, fast, out, database, seed };
@@ -51,15 +45,7 @@ pub(crate) async fn run(cx: &mut Context<'_>, args: TwoOwnersArgs) -> Result<Exi
         })
         .await?;
     cx.ui.report(&report, |page| show(page, &report));
-    Ok(exit(report.evidence.verdict))
-}
-
-fn exit(verdict: Verdict) -> Exit {
-    match verdict {
-        Verdict::Pass => Exit::Done,
-        Verdict::Fail => Exit::Refused,
-        Verdict::Incomplete => Exit::Incomplete,
-    }
+    Ok(super::exit(report.evidence.verdict))
 }
 
 fn show(page: &mut Page, report: &DrillReport) {
@@ -108,15 +94,4 @@ fn show(page: &mut Page, report: &DrillReport) {
         evidence.seed,
         evidence.seconds
     ));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_check_that_failed_ends_1_and_one_that_did_not_run_3() {
-        let verdicts = [Verdict::Pass, Verdict::Fail, Verdict::Incomplete];
-        assert_eq!(verdicts.map(exit), [Exit::Done, Exit::Refused, Exit::Incomplete]);
-    }
 }

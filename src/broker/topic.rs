@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use krafka::KrafkaError;
 use krafka::admin::{
-    CreateTopicsOptions, DeleteTopicsOptions, DescribeClusterOptions, DescribeTopicsOptions,
-    ListTopicsOptions, NewTopic, TopicDescription,
+    CreateTopicsOptions, DeleteRecordsOptions, DeleteTopicsOptions, DescribeClusterOptions,
+    DescribeTopicsOptions, ListTopicsOptions, NewTopic, TopicDescription, TopicPartition,
 };
 use krafka::error::ErrorCode;
 use tokio::time::{Instant, sleep};
@@ -122,6 +122,25 @@ impl Broker {
                 | Err(KrafkaError::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) => {}
                 Err(error) => return Err(Error::of(&error, &self.place)),
             }
+        }
+        Ok(())
+    }
+
+    /// Removes the records of a partition before this offset, as retention does.
+    ///
+    /// # Errors
+    /// The broker's.
+    pub async fn delete_before(
+        &self,
+        topic: &str,
+        partition: i32,
+        offset: i64,
+    ) -> Result<(), Error> {
+        let before = [(TopicPartition::new(topic, partition), offset)];
+        let options = DeleteRecordsOptions::default().timeout(self.patience);
+        let gone = self.admin(self.kafka.admin().delete_records(before, options).await)?;
+        for (_, gone) in gone {
+            gone.map_err(|error| Error::of(&error, &self.place))?;
         }
         Ok(())
     }

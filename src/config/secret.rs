@@ -18,6 +18,14 @@ impl Secret {
         &self.0
     }
 
+    /// The password of a URL, as it is written there.
+    #[must_use]
+    pub fn password(&self) -> Option<&str> {
+        let (_, rest) = self.0.split_once("://")?;
+        let (userinfo, _) = rest.rsplit_once('@')?;
+        Some(userinfo.split_once(':')?.1)
+    }
+
     /// Whether a password is in it, or may be: what cannot be told apart counts as one.
     #[must_use]
     pub fn has_password(&self) -> bool {

@@ -2,6 +2,7 @@
 //!
 //! No I/O and no clock: `control/drill` carries a drill out and hands in what it saw.
 
+pub mod chaos;
 mod check;
 mod draw;
 mod evidence;

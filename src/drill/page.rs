@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::picture::picture;
 use super::words::{escaped, seconds};
-use super::{Check, Evidence, Verdict};
+use super::{Check, Evidence, Moment, Verdict};
 
 const STYLE: &str = "
 :root { color-scheme: light; --ink: #1b1f24; --soft: #5a6370; --line: #d5dae0; --pass: #14713a; --fail: #b3261e; --open: #8a5a00 }
@@ -29,29 +29,33 @@ figure { margin: .5rem 0 1.5rem; overflow-x: auto } figcaption { color: var(--so
 /// One self-contained page.
 #[must_use]
 pub fn page(evidence: &Evidence) -> String {
-    let verdict = evidence.verdict.word();
+    let mut out = begun(&format!("finaz drill {}: {}", evidence.drill, evidence.verdict.word()));
+    head(&mut out, evidence);
+    pictures(&mut out, evidence);
+    numbers(&mut out, evidence);
+    checks(&mut out, &evidence.checks);
+    moments(&mut out, &evidence.timeline);
+    about(&mut out, evidence);
+    out.push_str("</body></html>\n");
+    out
+}
+
+/// The beginning of a page, up to its body.
+pub(super) fn begun(title: &str) -> String {
     let mut out = String::new();
-    let title = format!("finaz drill {}: {verdict}", evidence.drill);
     write!(
         out,
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
          <title>{}</title><style>{STYLE}</style></head><body>\n",
-        escaped(&title)
+        escaped(title)
     )
     .expect("a String takes all");
-    head(&mut out, evidence);
-    pictures(&mut out, evidence);
-    numbers(&mut out, evidence);
-    checks(&mut out, evidence);
-    moments(&mut out, evidence);
-    about(&mut out, evidence);
-    out.push_str("</body></html>\n");
     out
 }
 
-fn add(out: &mut String, text: &str) {
+pub(super) fn add(out: &mut String, text: &str) {
     out.push_str(text);
     out.push('\n');
 }
@@ -132,13 +136,13 @@ fn numbers(out: &mut String, evidence: &Evidence) {
     add(out, "</table>");
 }
 
-fn checks(out: &mut String, evidence: &Evidence) {
+pub(super) fn checks(out: &mut String, checks: &[Check]) {
     add(out, "<h2>Checks</h2>");
     add(
         out,
         "<table class=\"small checks\"><thead><tr><th></th><th></th><th>what it demonstrates</th><th>expected</th><th>seen</th></tr></thead><tbody>",
     );
-    for check in &evidence.checks {
+    for check in checks {
         add(out, &row(check));
     }
     add(out, "</tbody></table>");
@@ -156,8 +160,8 @@ fn row(check: &Check) -> String {
     )
 }
 
-fn moments(out: &mut String, evidence: &Evidence) {
-    let Some(first) = evidence.timeline.iter().map(|moment| moment.at_us).min() else { return };
+pub(super) fn moments(out: &mut String, timeline: &[Moment]) {
+    let Some(first) = timeline.iter().map(|moment| moment.at_us).min() else { return };
     add(
         out,
         "<h2>The same in words</h2><p class=\"soft\">Renewals are left out here; the history file has them.</p>",
@@ -166,7 +170,7 @@ fn moments(out: &mut String, evidence: &Evidence) {
         out,
         "<table class=\"small\"><thead><tr><th>second</th><th>lease</th><th>what</th><th>owner or process</th><th>fence</th><th>commit</th><th></th></tr></thead><tbody>",
     );
-    for moment in evidence.timeline.iter().filter(|moment| moment.what != "renewed") {
+    for moment in timeline.iter().filter(|moment| moment.what != "renewed") {
         let number = |number: Option<i64>| number.map_or(String::new(), |n| n.to_string());
         add(
             out,
@@ -215,7 +219,7 @@ fn about(out: &mut String, evidence: &Evidence) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drill::{Environment, Moment, QueueNumbers, Versions};
+    use crate::drill::{Environment, QueueNumbers, Versions};
 
     const HOSTILE: &str = "</td><script src=x></script>\"'&\u{202e}";
 

@@ -12,11 +12,11 @@ const TOP: i64 = 30;
 const ROW: i64 = 52;
 
 /// One bar.
-struct Bar<'a> {
-    who: &'a str,
-    fence: Option<i64>,
-    from: i64,
-    to: i64,
+pub(super) struct Bar<'a> {
+    pub(super) who: &'a str,
+    pub(super) fence: Option<i64>,
+    pub(super) from: i64,
+    pub(super) to: i64,
 }
 
 /// Where on the page a time is.
@@ -150,7 +150,7 @@ fn mark(out: &mut String, x: i64, y: i64, moment: &Moment) {
 }
 
 /// The times that each owner had the lease: from its grant until it ran out, was released, or was another's.
-fn bars<'a>(moments: &[&'a Moment]) -> Vec<Bar<'a>> {
+pub(super) fn bars<'a>(moments: &[&'a Moment]) -> Vec<Bar<'a>> {
     let mut bars: Vec<Bar<'a>> = Vec::new();
     for moment in moments {
         let until = moment.until_us.unwrap_or(moment.at_us);

@@ -28,6 +28,17 @@ pub fn drill_warehouse(url: &str, nonce: &str) -> Result<String, Invalid> {
     Ok(url.into())
 }
 
+/// The same database by way of a port of this machine, and the address that the way must lead to; `None` over TLS, whose
+/// names a proxy does not have.
+#[must_use]
+pub fn warehouse_by_way_of(url: &str, port: u16) -> Option<(String, String)> {
+    let mut url = Url::parse(url).ok().filter(|url| url.scheme() == "http")?;
+    let target = format!("{}:{}", url.host_str()?, url.port().unwrap_or(80));
+    url.set_host(Some("127.0.0.1")).ok()?;
+    url.set_port(Some(port)).ok()?;
+    Some((url.into(), target))
+}
+
 impl Warehouse {
     /// Destroys the database, if its name is that of a drill's; any other is left alone.
     ///
@@ -58,5 +69,12 @@ mod tests {
             assert_eq!(drill_warehouse(url, "1").expect("a URL"), expected);
         }
         assert!(drill_warehouse("hunter2", "1").is_err());
+    }
+
+    #[test]
+    fn a_url_leads_by_way_of_a_port_and_says_where_to() {
+        let (way, target) = warehouse_by_way_of("http://u:p%40@h:8123/d", 7).expect("a URL");
+        assert_eq!((way.as_str(), target.as_str()), ("http://u:p%40@127.0.0.1:7/d", "h:8123"));
+        assert_eq!(warehouse_by_way_of("https://h/d", 7), None);
     }
 }

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use clickhouse::{Client, Compression};
 
-pub use drill::drill_warehouse;
+pub use drill::{drill_warehouse, warehouse_by_way_of};
 pub use error::Error;
 pub use schema::{Migrated, SCHEMA, State};
 pub use series::StreamRows;

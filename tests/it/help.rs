@@ -53,6 +53,7 @@ fn every_command_of_the_surface_is_there() {
         "db status",
         "doctor",
         "drill 2owners",
+        "drill chaos",
         "flow list",
         "flow show",
         "flow validate",

@@ -12,12 +12,12 @@ use crate::process::{Process, until};
 use crate::setting;
 use crate::stage::Stage;
 
-const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// Of a fast drill, on a machine that is busy with other tests.
 const DRILL: Duration = Duration::from_secs(240);
 
 /// A stage whose drills are on the servers of `make up`, in a temporary folder of the test's own.
-fn stage() -> Option<(Stage, PathBuf)> {
+pub(crate) fn stage() -> Option<(Stage, PathBuf)> {
     let mut stage = Stage::without_warehouse()?;
     stage.set("FINAZ_BROKERS", &setting("FINAZ_BROKERS")?);
     let temporary = stage.path("temporary");
@@ -27,19 +27,19 @@ fn stage() -> Option<(Stage, PathBuf)> {
 }
 
 /// Databases of drills with this nonce.
-fn databases(stage: &Stage, nonce: &str) -> usize {
+pub(crate) fn databases(stage: &Stage, nonce: &str) -> usize {
     stage.count(&format!("SELECT count(*) FROM pg_database WHERE datname = 'finaz_drill_{nonce}'"))
 }
 
 /// The folders of drills that are there.
-fn folders(temporary: &Path) -> Vec<String> {
+pub(crate) fn folders(temporary: &Path) -> Vec<String> {
     let entries = fs::read_dir(temporary).expect("a folder");
     let names = entries.map(|entry| entry.expect("an entry").file_name());
     names.map(|name| name.to_string_lossy().into_owned()).collect()
 }
 
 /// The nonce of the drill whose folder is there.
-fn nonce(temporary: &Path) -> Option<String> {
+pub(crate) fn nonce(temporary: &Path) -> Option<String> {
     let name = folders(temporary).pop()?;
     // Made before its mark is written.
     temporary.join(&name).join("flow.yaml").exists().then_some(())?;
@@ -47,7 +47,7 @@ fn nonce(temporary: &Path) -> Option<String> {
 }
 
 /// The processes that belong to a folder.
-fn processes(folder: &str) -> Vec<String> {
+pub(crate) fn processes(folder: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").expect("/proc");
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let ours = numbers.filter(|number| {

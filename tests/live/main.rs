@@ -8,6 +8,7 @@ mod dice;
 mod disk;
 mod documents;
 mod drill;
+mod drill_chaos;
 mod ends;
 mod follow;
 mod instance;

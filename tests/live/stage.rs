@@ -259,7 +259,7 @@ async fn rows(client: &Client, statements: &str) -> Vec<Vec<String>> {
 }
 
 /// The URL of another database on the same server.
-fn with_path(url: &str, database: &str) -> String {
+pub(crate) fn with_path(url: &str, database: &str) -> String {
     let mut url = Url::parse(url).expect("a URL");
     url.set_path(database);
     url.into()

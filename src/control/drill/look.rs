@@ -7,10 +7,12 @@ use serde_json::Value;
 use super::stage::{SOON, Stage};
 use super::wait::{unable, until};
 use crate::artifacts::Artifacts;
+use crate::drill::chaos::CommitEnd;
 use crate::drill::{Broke, Moment, QueueNumbers};
 use crate::ids::Hash;
 use crate::journal::{Head, Kind, Segment};
 use crate::store::{LeaseRow, StreamView};
+use crate::stream::Position;
 
 /// A stream as its row has it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -146,6 +148,17 @@ impl Journal {
             let [(_, newer), (_, older)] = pair else { return false };
             newer.seq == older.seq + 1 && (newer.epoch, newer.fence) >= (older.epoch, older.fence)
         })
+    }
+
+    /// All commits, from the first to the newest.
+    pub(super) fn commits(&self) -> Vec<CommitEnd> {
+        let commit = |(_, head): &(Hash, Head)| CommitEnd {
+            epoch: head.epoch,
+            fence: head.fence,
+            seq: head.seq,
+            next_offsets: Position::of(&head.state).map(|at| at.next_offsets).unwrap_or_default(),
+        };
+        self.heads.iter().rev().map(commit).collect()
     }
 
     /// Places that were decided more than once.

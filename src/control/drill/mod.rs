@@ -4,6 +4,7 @@
 //! and waits for what it has seen, never for time to pass. All that happens to leases and journals is written down by the
 //! database itself, in the transaction in which it happens.
 
+pub mod chaos;
 mod commits;
 mod crew;
 mod fixture;
@@ -14,6 +15,7 @@ mod look;
 mod outages;
 mod owners;
 mod proxy;
+mod server;
 mod stage;
 mod stopped;
 mod wait;

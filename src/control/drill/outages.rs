@@ -226,7 +226,7 @@ async fn frozen(stage: &Stage, sheet: &mut Sheet) -> Result<(), Broke> {
 }
 
 /// Puts a file system with no room at all where files are begun, in the child's own view of the machine, and becomes it.
-const FULL_DISK: &str =
+pub(super) const FULL_DISK: &str =
     r#"mount -t tmpfs -o size=4k,nr_inodes=1,mode=700 tmpfs "$0/tmp" || exit 97; exec "$@""#;
 
 /// S1 to S3.

@@ -18,8 +18,14 @@ pub(super) enum Mode {
     Pass,
     /// Open connections are closed now, new ones at once.
     Cut,
+    /// The same, by a reset.
+    Reset,
     /// Connections are accepted, and nothing is passed on.
     Hold,
+    /// All of it comes later by so many milliseconds.
+    Late(u64),
+    /// The server hears its clients, and they hear nothing; such connections end with the mode.
+    Unheard,
 }
 
 /// What is lost of the commit that a trap waits for.
@@ -44,6 +50,8 @@ pub(super) struct Traps {
     ports: Vec<i32>,
     /// Addresses of the server that were replaced by the proxy's own.
     pub(super) readdressed: u64,
+    /// Replies to commits that were made, and that nobody heard of.
+    pub(super) lost: u64,
 }
 
 pub(super) type Shared = Arc<Mutex<Traps>>;
@@ -58,6 +66,8 @@ pub(super) fn traps(shared: &Shared) -> std::sync::MutexGuard<'_, Traps> {
 pub(super) enum Protocol {
     Postgres,
     Kafka,
+    /// Nothing in it is looked at.
+    Other,
 }
 
 /// Stands between processes and a server; its connections end with the value.
@@ -80,6 +90,15 @@ impl Drop for Proxy {
 struct State {
     mode: Mode,
     cuts: usize,
+    changes: u64,
+}
+
+impl State {
+    fn change(&mut self, mode: Mode) {
+        self.mode = mode;
+        self.cuts += usize::from(matches!(mode, Mode::Cut | Mode::Reset));
+        self.changes += 1;
+    }
 }
 
 impl Proxy {
@@ -88,17 +107,27 @@ impl Proxy {
         let bound = TcpListener::bind("127.0.0.1:0").await;
         let listener = bound.map_err(|error| unable(&"a proxy", &error))?;
         let port = listener.local_addr().map_err(|error| unable(&"a proxy", &error))?.port();
-        let state = watch::Sender::new(State { mode: Mode::Pass, cuts: 0 });
+        let state = watch::Sender::new(State { mode: Mode::Pass, cuts: 0, changes: 0 });
         let traps = Shared::default();
         let way = Way { target: target.to_owned(), port, protocol, traps: Arc::clone(&traps) };
         let task = tokio::spawn(accept(listener, way, state.clone()));
         Ok(Self { port, state, traps, task })
     }
 
-    pub(super) fn set(&self, mode: Mode) {
-        self.state.send_modify(|state| {
-            state.mode = mode;
-            state.cuts += usize::from(mode == Mode::Cut);
+    /// Gives the number of this change.
+    pub(super) fn set(&self, mode: Mode) -> u64 {
+        self.state.send_modify(|state| state.change(mode));
+        self.state.borrow().changes
+    }
+
+    /// The same if nothing has changed the mode since the change of this number.
+    pub(super) fn set_if(&self, changes: u64, mode: Mode) {
+        self.state.send_if_modified(|state| {
+            let is_so = state.changes == changes;
+            if is_so {
+                state.change(mode);
+            }
+            is_so
         });
     }
 
@@ -121,10 +150,25 @@ impl Proxy {
         traps(&self.traps).readdressed
     }
 
+    /// Whether no trap waits any more.
+    pub(super) fn is_sprung(&self) -> bool {
+        traps(&self.traps).commits.is_empty()
+    }
+
+    /// Commits that were made and whose replies were lost.
+    pub(super) fn lost(&self) -> u64 {
+        traps(&self.traps).lost
+    }
+
+    /// Takes all traps away.
+    pub(super) fn disarm(&self) {
+        traps(&self.traps).commits.clear();
+    }
+
     /// Waits until every trap has closed: without that nothing was shown.
     pub(super) async fn sprung(&self, limit: Duration) -> Result<(), Broke> {
         until("the message that the proxy waits for", limit, async || {
-            Ok(traps(&self.traps).commits.is_empty().then_some(()))
+            Ok(self.is_sprung().then_some(()))
         })
         .await
     }
@@ -169,12 +213,18 @@ async fn carry(
     // What was held back goes first, once bytes pass again.
     let mut held = false;
     let mut muted = false;
+    let mut unheard = false;
     loop {
         let now = *states.borrow_and_update();
-        if now.mode == Mode::Cut || now.cuts != cuts {
+        if now.mode == Mode::Reset {
+            client.set_zero_linger()?;
+            server.set_zero_linger()?;
             return Ok(());
         }
-        let passes = now.mode == Mode::Pass && !muted;
+        if now.mode == Mode::Cut || now.cuts != cuts || (unheard && now.mode != Mode::Unheard) {
+            return Ok(());
+        }
+        let passes = now.mode != Mode::Hold && !muted;
         let (read, from_client) = tokio::select! {
             // What was held back goes before anything that came after it.
             biased;
@@ -183,6 +233,13 @@ async fn carry(
             read = client.read(&mut up), if passes => (Some(read?), true),
             read = server.read(&mut down), if passes => (Some(read?), false),
         };
+        if let Mode::Late(ms) = now.mode {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+        }
+        if now.mode == Mode::Unheard && !from_client && read != Some(0) {
+            unheard = true;
+            continue;
+        }
         let bytes = &(if from_client { &up } else { &down })[..read.unwrap_or(0)];
         let (pass, fate) =
             if from_client { wire.client_sent(bytes) } else { wire.server_sent(bytes) };
@@ -194,7 +251,7 @@ async fn carry(
         muted = fate == Fate::Muted;
         held = fate == Fate::Held;
         if held {
-            state.send_modify(|state| state.mode = Mode::Hold);
+            state.send_modify(|state| state.change(Mode::Hold));
         }
     }
 }

@@ -64,7 +64,7 @@ pub(super) struct Stage {
     is_given: bool,
     /// The server's own database, from which others are made and destroyed.
     home: Store,
-    _living: DrillSession,
+    pub(super) living: DrillSession,
 }
 
 impl Stage {
@@ -132,13 +132,13 @@ impl Stage {
             warehouse,
             is_given,
             home,
-            _living: living,
+            living,
         })
     }
 
     /// Removes all of it.
     pub(super) async fn strike(self) -> Result<(), Error> {
-        let Self { store, broker, mark, warehouse, is_given, home, _living: living, .. } = self;
+        let Self { store, broker, mark, warehouse, is_given, home, living, .. } = self;
         let topics = remove_topics(&broker, &mark.topics).await;
         let rows = match &warehouse {
             Some(warehouse) => warehouse.drop_drill().await,
@@ -168,6 +168,13 @@ impl Stage {
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.crew.folder.join(name)
+    }
+
+    /// The URL of the database in ClickHouse, if there is one.
+    pub(super) fn warehouse_url(&self) -> Option<&str> {
+        let mut all = self.crew.environment.iter();
+        let found = all.find(|(name, _)| name == "FINAZ_CLICKHOUSE_URL");
+        found.map(|(_, url)| url.as_str())
     }
 
     /// Text of a path in the drill's folder.

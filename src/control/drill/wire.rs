@@ -26,6 +26,7 @@ pub(super) enum Fate {
 pub(super) enum Wire {
     Postgres(Box<Postgres>),
     Kafka(Kafka),
+    Other,
 }
 
 impl Wire {
@@ -39,6 +40,7 @@ impl Wire {
                 server: Vec::new(),
                 asked: HashMap::new(),
             }),
+            Protocol::Other => Self::Other,
         }
     }
 
@@ -47,6 +49,7 @@ impl Wire {
         match self {
             Self::Postgres(wire) => wire.client_sent(bytes),
             Self::Kafka(wire) => (wire.client_sent(bytes), Fate::Open),
+            Self::Other => (bytes.to_vec(), Fate::Open),
         }
     }
 
@@ -55,6 +58,7 @@ impl Wire {
         match self {
             Self::Postgres(wire) => wire.server_sent(bytes),
             Self::Kafka(wire) => (wire.server_sent(bytes), Fate::Open),
+            Self::Other => (bytes.to_vec(), Fate::Open),
         }
     }
 }
@@ -129,6 +133,7 @@ impl Postgres {
             self.losing |= tag.is_some_and(|tag| message[5..].starts_with(tag.as_bytes()));
             // ReadyForQuery, outside of any transaction: it is committed.
             if self.losing && message[0] == b'Z' && message[5] == b'I' {
+                traps(&self.traps).lost += 1;
                 return (pass, Fate::Closed);
             }
             if !self.losing {
