@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Control, Error};
+use super::journal::fenced;
+use super::{ArtifactsError, Control, Error};
 use crate::ids::Owner;
 use crate::invalid::Invalid;
 use crate::points::{Point, reach};
 use crate::rules::lease::{Grant, HighWater, Refusal};
-use crate::store::LeaseRow;
+use crate::store::{LeaseRow, Store, StreamLease};
 
 /// Bytes of a lease's name.
 const NAME_BYTES_MAX: usize = 200;
@@ -84,11 +85,9 @@ pub async fn acquire(
             if is_stream(name) {
                 // Durable before the first effect under it: a database restored from an older backup is then told.
                 if let Err(error) = raise(control, name, epoch, fence) {
-                    // Nothing was done under it: nobody shall wait for it to run out.
-                    if let Err(error) = control.ready_store().await?.release(name, &owner).await {
-                        tracing::warn!(%error, "the lease runs out by itself");
-                    }
-                    return Err(error);
+                    let lease = StreamLease { name: name.to_owned(), owner, epoch, fence };
+                    let store = control.ready_store().await?;
+                    return Err(Box::pin(unmarked(store, &lease, error)).await);
                 }
                 reach(Point::LeaseMarked);
             }
@@ -110,6 +109,24 @@ pub async fn acquire(
         }),
         Grant::Exhausted => Err(Error::FenceExhausted { name: name.to_owned() }),
     }
+}
+
+/// What it means that a fence could not be marked. A higher mark is that of who took the lease over while this process stood
+/// still, if the lease is theirs; only if it is not did the database go back. Nothing was done under the lease: nobody shall
+/// wait for it to run out.
+async fn unmarked(store: &Store, lease: &StreamLease, error: Error) -> Error {
+    let is_lower = matches!(error, Error::Artifacts(ArtifactsError::FenceRegression { .. }));
+    let run_id = lease.name.split('/').nth(1).unwrap_or_default();
+    if is_lower
+        && let Ok(Err(refusal)) = store.ask_stream(lease, run_id).await
+        && refusal.owner.as_ref() != Some(&lease.owner)
+    {
+        return fenced(lease, refusal);
+    }
+    if let Err(error) = store.release(&lease.name, &lease.owner).await {
+        tracing::warn!(%error, "the lease runs out by itself");
+    }
+    error
 }
 
 /// Gives a lease that is still the owner's more time.

@@ -102,7 +102,9 @@ const ASK: &str = "
     SELECT EXISTS (SELECT FROM v), l.owner, l.fence
     FROM (VALUES (1)) AS one LEFT JOIN finaz.leases AS l ON l.name = $1";
 
-/// What a refused effect is on record as: a commit or another word about a stream, or the file of its values.
+/// What a refused effect is on record as: the mark of a fence in the artifact store, a commit or another word about a
+/// stream, or the file of its values.
+const LEASE: &str = "lease";
 const JOURNAL: &str = "journal";
 const EMIT: &str = "emit";
 
@@ -392,6 +394,16 @@ impl Store {
                 &[&run_id, &status.state, &status.reason, &status.report],
             )
             .await?;
+        Ok(judged(&row))
+    }
+
+    /// Whether a lease is still the asker's; that it is not is on record.
+    pub async fn ask_stream(
+        &self,
+        lease: &StreamLease,
+        run_id: &str,
+    ) -> Result<Result<(), StreamRefusal>, Error> {
+        let row = self.under_lease(lease, &under_lease(LEASE, ASK), &[&run_id]).await?;
         Ok(judged(&row))
     }
 

@@ -180,3 +180,35 @@ fn an_owner_overtaken_behind_its_last_commit_puts_no_values_in_the_place_of_its_
     let left: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".tmp")).collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+#[test]
+fn an_owner_overtaken_before_it_marked_its_fence_is_fenced_and_takes_it_for_no_restored_backup() {
+    let Some(log) = Log::new(2) else { return };
+    let Some(mut stage) = Stage::for_log(&log) else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "1");
+    let flow = stage.live_flow("f", &["even", "odd"]);
+    write(&log, 0..20);
+    let run = |owner: &'static str, more: &[&'static str]| {
+        let args = log.stream(&flow, &[&RUN[..], &["--owner", owner], more].concat());
+        stage.start(&args)
+    };
+    run("first", &["--once-n", "5"]).wait(SOON).exits(0);
+    // Marks are made one at a time: this holds the next one up, with its lease granted.
+    let marks = std::fs::File::open(stage.artifacts().join("fences/lock")).expect("the lock");
+    marks.lock().expect("ours");
+    let mut stopped = run("stopped", &[]);
+    let owner = "SELECT split_part(owner, '/', 1) FROM finaz.leases WHERE expires_at > clock_timestamp() AND NOT closed";
+    until("it has the lease", SOON, || (stage.column(owner) == ["stopped"]).then_some(()));
+    stopped.signal(Signal::STOP);
+    until("its lease has run out", SOON, || stage.column(owner).is_empty().then_some(()));
+    marks.unlock().expect("ours");
+    run("taker", &["--once-n", "10"]).wait(SOON).exits(0);
+    stopped.signal(Signal::CONT);
+    let refused = stopped.wait(SOON).refuses(1, "STREAM_FENCE_OBSOLETO");
+    assert_eq!((&refused["fence"], &refused["current_fence"]), (&2.into(), &3.into()), "{refused}");
+    let listed = stage.json(&["refused", "list"])["refused"].take();
+    let found = listed.as_array().expect("refusals").iter().find(|one| one["effect"] == "lease");
+    let found = found.unwrap_or_else(|| panic!("not on record: {listed}"));
+    assert_eq!((&found["fence"], &found["current_fence"]), (&2.into(), &3.into()), "{found}");
+    assert_eq!(counts(&run("last", &["--once-n", "20"]).wait(SOON).exits(0).json())[0], 20);
+}

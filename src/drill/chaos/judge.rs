@@ -9,6 +9,8 @@ use crate::drill::{Check, Moment, Planned, QueueNumbers};
 const EXIT_MAX_US: i64 = 15_000_000;
 /// Owners that die with a run before it is given up (SPEC part 5).
 const DEAD_OWNERS: usize = 3;
+/// Refusals that the faults of a campaign explain. It restores no backup, damages no file and belongs to one journal.
+const REFUSALS: [&str; 3] = ["STREAM_LEASE_OCUPADO", "STREAM_FENCE_OBSOLETO", "RECOVERY_BLOCKED"];
 /// Of what is wrong, so many are told.
 const TOLD: usize = 5;
 
@@ -60,7 +62,10 @@ const JUDGES: &[(Planned, Judge)] = &[
         comes_to_rest,
     ),
     (
-        said("E1", "no process ends in a panic, an internal error or a way that has no name"),
+        said(
+            "E1",
+            "no process ends in a panic, an internal error, or a way that no fault explains",
+        ),
         orderly_endings,
     ),
 ];
@@ -448,14 +453,21 @@ fn comes_to_rest(history: &History) -> Finding {
     finding
 }
 
+fn had_a_lease(history: &History, process: &str) -> bool {
+    history.moments.iter().any(|moment| moment.what == "granted" && moment.who() == process)
+}
+
 /// Endings that mean something is wrong with the program, whatever was done to it.
 fn orderly_endings(history: &History) -> Finding {
     let mut finding = Finding::of("processes");
     for ending in &history.end.endings {
         let has_name = match ending.ending.split(' ').collect::<Vec<_>>()[..] {
             ["exit", "0"] => true,
-            ["exit", "1" | "75" | "130" | "143", code] => code != "INTERNAL",
+            ["exit", "1", code] => REFUSALS.contains(&code),
+            ["exit", "75" | "130" | "143", code] => code != "INTERNAL",
             ["signal", "9"] => ending.killed,
+            // Told to end before it had ears for that, and so before it had anything.
+            ["signal", "15"] => ending.told_us.is_some() && !had_a_lease(history, &ending.process),
             _ => false,
         };
         let wrong = (!has_name || ending.panic.is_some()).then(|| {

@@ -18,6 +18,8 @@ use crate::store::{ADMISSION_COMMIT, JOURNAL_COMMIT, PUBLICATION_COMMIT};
 
 /// How long a fault waits for somebody whom it can meet.
 const MET: Duration = Duration::from_secs(8);
+/// How often it looks for somebody.
+const TRIES: u32 = 3;
 /// Of a process whose disk is full, to end once it was told to.
 const END: Duration = Duration::from_secs(20);
 
@@ -66,7 +68,13 @@ async fn one(team: &Team<'_>, fault: Fault) -> Result<Dealt, Broke> {
     let from_us = team.log.now_us();
     let name = name_of(&fault.kind);
     tracing::info!(fault = name, "dealt");
-    let met = meet(team, fault).await;
+    let mut met = meet(team, fault).await;
+    for _ in 1..TRIES {
+        // Nobody was there: other faults have seen to that.
+        if matches!(met, Err(Broke::Failed(_))) {
+            met = meet(team, fault).await;
+        }
+    }
     let to_us = team.log.now_us();
     let mut dealt =
         Dealt { kind: fault.kind, from_us, to_us, whom: None, instead: None, why: None };
@@ -138,8 +146,26 @@ async fn seat(
     deed: impl Fn(&Team<'_>, usize) -> Option<String>,
 ) -> Result<Met, Broke> {
     let at = pick(team, fault, is_stream);
-    let whom = until("somebody is there", MET, async || Ok(deed(team, at))).await?;
+    // Half of them in the middle of something.
+    let is_busy = fault.pick(2, 3) == 1;
+    let whom = until("somebody is there", MET, async || {
+        let ready = !is_busy || is_at_work(team, at).await;
+        Ok(if ready { deed(team, at) } else { None })
+    })
+    .await?;
     Ok(Met::whom(whom))
+}
+
+/// Whether the one in this seat has a lease.
+async fn is_at_work(team: &Team<'_>, at: usize) -> bool {
+    let (role, there) = {
+        let seats = locked(&team.seats);
+        (seats[at].role, seats[at].member.as_ref().map(|member| format!("{}/", member.actor.who)))
+    };
+    let Some(there) = there else { return false };
+    let prefix = role.lease().unwrap_or_else(|| "batch/".to_owned());
+    let live = team.ground.store.leases(&prefix, true, 20).await.unwrap_or_default();
+    live.iter().any(|lease| lease.owner.token().starts_with(&there))
 }
 
 /// The place of a seat of this kind.
@@ -173,18 +199,8 @@ fn drain(team: &Team<'_>, at: usize) -> Option<String> {
 async fn stop(team: &Team<'_>, fault: Fault, lasts: Duration) -> Result<Met, Broke> {
     let at = pick(team, fault, fault.kind == FaultKind::StreamStopped);
     let whom = until("somebody is at work there", MET, async || {
-        let role = locked(&team.seats)[at].role;
-        if let Some(lease) = role.lease() {
-            let owner = team.ground.store.lease(&lease).await.ok().flatten();
-            let owner = owner.filter(|lease| lease.live).map(|lease| lease.owner);
-            let seats = locked(&team.seats);
-            let there = seats[at].member.as_ref().map(|member| format!("{}/", member.actor.who));
-            let is_owner = owner.zip(there).is_some_and(|(o, name)| o.token().starts_with(&name));
-            if !is_owner {
-                return Ok(None);
-            }
-        }
-        Ok(team.stop(at, Instant::now() + super::TTL + lasts))
+        let ready = is_at_work(team, at).await;
+        Ok(if ready { team.stop(at, Instant::now() + super::TTL + lasts) } else { None })
     })
     .await?;
     tokio::time::sleep(super::TTL + lasts).await;

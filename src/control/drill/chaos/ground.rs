@@ -59,7 +59,7 @@ pub(super) struct Ground<'a> {
     /// What is not as it should be, and why: in the evidence.
     pub(super) lacks: Vec<String>,
     /// What must be in no output.
-    pub(super) secrets: Vec<Secret>,
+    secrets: Vec<Secret>,
 }
 
 impl<'a> Ground<'a> {
@@ -134,6 +134,12 @@ impl<'a> Ground<'a> {
         let road = self.warehouse.as_ref();
         more.extend(road.map(|road| ("FINAZ_CLICKHOUSE_URL", road.address.clone())));
         more
+    }
+
+    /// Whether a password of any server is in it.
+    pub(super) fn has_secret(&self, bytes: &[u8]) -> bool {
+        let is_in = |secret: &[u8]| bytes.windows(secret.len()).any(|part| part == secret);
+        self.secrets.iter().any(|secret| is_in(secret.expose().as_bytes()))
     }
 
     /// A session that must not be ended: the one by which the drill lives.

@@ -76,6 +76,20 @@ pub(super) async fn admissions(team: &Team<'_>, counter: &Counter) -> Result<(),
     }
 }
 
+/// The flow of these keys: one for each set, so that its results are written and not found.
+fn flow_of(team: &Team<'_>, keys: &[String]) -> Result<String, Broke> {
+    let stage = team.ground.stage;
+    let set = keys.first().and_then(|key| key.split('.').next()).unwrap_or_default();
+    let path = stage.path(&format!("flow.{set}.yaml"));
+    let write = || {
+        let text = std::fs::read_to_string(&stage.files.flow)?;
+        let named = text.replacen("\nname: ", &format!("\nname: {set}."), 1);
+        std::fs::write(&path, named)
+    };
+    write().map_err(|error| unable(&path.display(), &error))?;
+    Ok(path.display().to_string())
+}
+
 async fn admit(
     team: &Team<'_>,
     op: u64,
@@ -83,7 +97,7 @@ async fn admit(
     keys: Vec<String>,
 ) -> Result<(Outcome, Vec<String>), Broke> {
     let path = team.ground.stage.path(&format!("admit{op}.jsonl"));
-    let flow = &team.ground.stage.files.flow;
+    let flow = flow_of(team, &keys)?;
     let line = |key: &String| format!("{{\"flow\":\"{flow}\",\"key\":\"{key}\"}}\n");
     let lines: String = keys.iter().map(line).collect();
     std::fs::write(&path, lines).map_err(|error| unable(&path.display(), &error))?;

@@ -173,5 +173,11 @@ async fn campaign(
     let mut end = ended?;
     end.endings = told.endings;
     played.history.end = end;
+    let lines = played.history.lines();
+    let secrets = &mut played.history.end.secrets;
+    secrets.looked += 1;
+    if ground.has_secret(&lines) {
+        secrets.found.push("the history".to_owned());
+    }
     Ok(())
 }

@@ -92,15 +92,23 @@ pub(super) async fn gather(
     Ok((campaign, history))
 }
 
-/// What happened to the leases of the streams, in the order of time.
+/// What happened to the leases of the streams, in the order of time; of renewals that follow each other the last.
 fn timeline(history: &History) -> Vec<Moment> {
-    let leases = super::STREAMS.map(|run| format!("stream/{run}"));
-    let is_theirs = |moment: &&Moment| leases.iter().any(|lease| moment.is_of(lease));
-    let told = |moment: &&Moment| moment.what != "renewed" && moment.what != "committed";
-    let mut moments: Vec<Moment> =
-        history.moments.iter().filter(is_theirs).filter(told).cloned().collect();
-    moments.sort_by_key(|moment| moment.at_us);
-    moments
+    let mut all = Vec::new();
+    for run in super::STREAMS {
+        let lease = format!("stream/{run}");
+        let is_its = |moment: &&Moment| moment.is_of(&lease) && moment.what != "committed";
+        let mut moments: Vec<&Moment> = history.moments.iter().filter(is_its).collect();
+        moments.sort_by_key(|moment| moment.at_us);
+        for (at, moment) in moments.iter().enumerate() {
+            let is_last = moments.get(at + 1).is_none_or(|next| next.what != "renewed");
+            if moment.what != "renewed" || is_last {
+                all.push((*moment).clone());
+            }
+        }
+    }
+    all.sort_by_key(|moment| moment.at_us);
+    all
 }
 
 /// Writes document, page and history.

@@ -214,8 +214,7 @@ fn secrets(team: &Team<'_>, folder: &Path) -> Result<SecretsEnd, Broke> {
             }
             let Ok(bytes) = fs::read(&path) else { continue };
             end.looked += 1;
-            let is_in = |secret: &[u8]| bytes.windows(secret.len()).any(|part| part == secret);
-            if team.ground.secrets.iter().any(|secret| is_in(secret.expose().as_bytes())) {
+            if team.ground.has_secret(&bytes) {
                 end.found.push(path.display().to_string());
             }
         }

@@ -66,8 +66,14 @@ async fn once(
         environment.push(("FINAZ_OWNER", &name));
         let actor = stage.crew.start(&name, &args, &environment)?;
         let mut member = team.adopt(actor, Role::Worker);
-        let ended = member.actor.end(END).await?;
+        let Ok(ended) = member.actor.end(END).await else {
+            team.log.stays(&member, "reads on without the records that it needs");
+            return Err(unable(&run, &"it does not end"));
+        };
         team.log.ended(&member, &ended);
+        if more.is_empty() && ended.exit == Some(0) {
+            team.log.stays(&member, "took it for its end that records were gone");
+        }
         if is_so(&ended) {
             return Ok(ended);
         }

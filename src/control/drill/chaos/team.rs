@@ -160,6 +160,20 @@ impl Log {
     }
 }
 
+impl Log {
+    /// Takes note of a process that does what it must not.
+    pub(super) fn stays(&self, member: &Member, why: &str) {
+        let ending = Ending {
+            at_us: self.now_us(),
+            process: member.actor.who.clone(),
+            ending: "no end".to_owned(),
+            panic: Some(why.to_owned()),
+            ..Ending::default()
+        };
+        self.told().endings.push(ending);
+    }
+}
+
 /// All processes.
 #[derive(Debug)]
 pub(super) struct Team<'a> {

@@ -293,8 +293,16 @@ fn a_secret_a_damaged_file_and_a_campaign_that_does_not_come_to_rest_are_found()
 }
 
 #[test]
-fn an_ending_without_a_name_is_found() {
-    for ending in ["exit 101", "exit 1 INTERNAL", "exit 1", "signal 11", "signal 9", "exit 2 X"] {
+fn an_ending_that_nothing_explains_is_found() {
+    for ending in [
+        "exit 101",
+        "exit 1 INTERNAL",
+        "exit 1 FENCE_REGRESSION",
+        "exit 1",
+        "signal 11",
+        "signal 9",
+        "exit 2 X",
+    ] {
         only(|history| history.end.endings[1].ending = ending.to_owned(), &["E1"]);
     }
     only(|history| history.end.endings[1].panic = Some("panicked at".to_owned()), &["E1"]);
@@ -304,6 +312,27 @@ fn an_ending_without_a_name_is_found() {
             history.end.endings[1].killed = true;
         },
         &[],
+    );
+}
+
+#[test]
+fn one_that_was_told_to_end_before_it_had_anything_may_end_by_the_signal() {
+    let told = |process: &str| {
+        let process = process.to_owned();
+        move |history: &mut History| {
+            let ending = "signal 15".to_owned();
+            let told_us = Some(1);
+            history.end.endings.push(Ending { process, ending, told_us, ..Ending::default() });
+        }
+    };
+    only(told("alpha-3"), &[]);
+    only(told("worker-1"), &["E1"]);
+    only(
+        |history| {
+            told("alpha-3")(history);
+            history.end.endings[2].told_us = None;
+        },
+        &["E1"],
     );
 }
 
