@@ -2,6 +2,7 @@
 
 mod chaos;
 mod child;
+mod kill_matrix;
 mod two_owners;
 
 use finaz::config::Secret;
@@ -17,6 +18,7 @@ pub(crate) enum DrillCommand {
     #[command(name = "2owners")]
     TwoOwners(two_owners::TwoOwnersArgs),
     Chaos(chaos::ChaosArgs),
+    KillMatrix(kill_matrix::KillMatrixArgs),
     #[command(hide = true)]
     Child(child::ChildArgs),
 }
@@ -25,6 +27,7 @@ pub(crate) async fn run(cx: &mut Context<'_>, command: DrillCommand) -> Result<E
     match command {
         DrillCommand::TwoOwners(args) => two_owners::run(cx, args).await,
         DrillCommand::Chaos(args) => chaos::run(cx, args).await,
+        DrillCommand::KillMatrix(args) => Box::pin(kill_matrix::run(cx, args)).await,
         DrillCommand::Child(args) => child::run(&args),
     }
 }

@@ -112,9 +112,7 @@ impl Artifacts {
         for first in 0..=u8::MAX {
             self.disk.folder(&self.root.join(format!("cas/sha256/{first:02x}")))?;
         }
-        for lock in ["cas/lock", "fences/lock"] {
-            self.disk.rename(self.disk.tmp(&self.tmp)?, &self.root.join(lock))?;
-        }
+        self.disk.rename(self.disk.tmp(&self.tmp)?, &self.root.join("cas/lock"))?;
         let tmp = self.written(LAYOUT)?;
         // The folders above the root may be new as well, and this makes all of it last.
         self.disk.sync_all(&self.root)?;

@@ -31,7 +31,7 @@ figure { margin: .5rem 0 1.5rem; overflow-x: auto } figcaption { color: var(--so
 pub fn page(evidence: &Evidence) -> String {
     let mut out = begun(&format!("finaz drill {}: {}", evidence.drill, evidence.verdict.word()));
     head(&mut out, evidence);
-    pictures(&mut out, evidence);
+    pictures(&mut out, &evidence.timeline);
     numbers(&mut out, evidence);
     checks(&mut out, &evidence.checks);
     moments(&mut out, &evidence.timeline);
@@ -92,16 +92,16 @@ fn head(out: &mut String, evidence: &Evidence) {
     }
 }
 
-fn pictures(out: &mut String, evidence: &Evidence) {
+pub(super) fn pictures(out: &mut String, timeline: &[Moment]) {
     add(out, "<h2>Who owned what, when</h2>");
     let mut leases: Vec<&str> = Vec::new();
-    for lease in evidence.timeline.iter().filter_map(|moment| moment.lease.as_deref()) {
+    for lease in timeline.iter().filter_map(|moment| moment.lease.as_deref()) {
         if !leases.contains(&lease) {
             leases.push(lease);
         }
     }
     for lease in leases {
-        let moments = evidence.timeline.iter().filter(|moment| moment.is_of(lease));
+        let moments = timeline.iter().filter(|moment| moment.is_of(lease));
         let moments: Vec<_> = moments.collect();
         add(
             out,
@@ -190,7 +190,7 @@ pub(super) fn moments(out: &mut String, timeline: &[Moment]) {
 }
 
 fn about(out: &mut String, evidence: &Evidence) {
-    add(out, "<h2>What it ran on</h2><table class=\"small\">");
+    add(out, "<h2>What it ran on</h2>");
     let environment = &evidence.environment;
     let rows = [
         ("finaz", evidence.versions.finaz.clone()),
@@ -210,10 +210,17 @@ fn about(out: &mut String, evidence: &Evidence) {
             ),
         ),
     ];
+    facts(out, &rows);
+    add(out, "<p class=\"soft\">What the drill made there is gone.</p>");
+}
+
+/// Names and values in a table.
+pub(super) fn facts(out: &mut String, rows: &[(&str, String)]) {
+    add(out, "<table class=\"small\">");
     for (name, value) in rows {
-        add(out, &format!("<tr><th>{name}</th><td><code>{}</code></td></tr>", escaped(&value)));
+        add(out, &format!("<tr><th>{name}</th><td><code>{}</code></td></tr>", escaped(value)));
     }
-    add(out, "</table><p class=\"soft\">What the drill made there is gone.</p>");
+    add(out, "</table>");
 }
 
 #[cfg(test)]

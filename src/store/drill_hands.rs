@@ -56,6 +56,34 @@ impl Store {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
+    /// Ends the sessions of this name, as an administrator might; gives how many there were.
+    pub async fn end_sessions_of(&self, name: &str) -> Result<i64, Error> {
+        let client = self.client().await?;
+        let row = client
+            .query_one(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                 WHERE datname = current_database() AND application_name = $1",
+                &[&name],
+            )
+            .await
+            .map_err(|error| self.error(&error))?;
+        Ok(row.get(0))
+    }
+
+    /// How many sessions of this name there are.
+    pub async fn sessions(&self, name: &str) -> Result<i64, Error> {
+        let client = self.client().await?;
+        let row = client
+            .query_one(
+                "SELECT count(*) FROM pg_stat_activity
+                 WHERE datname = current_database() AND application_name = $1",
+                &[&name],
+            )
+            .await
+            .map_err(|error| self.error(&error))?;
+        Ok(row.get(0))
+    }
+
     /// Keeps the rows of all streams, as a backup does.
     pub async fn keep_rows(&self) -> Result<(), Error> {
         self.by_hand(

@@ -54,6 +54,7 @@ fn every_command_of_the_surface_is_there() {
         "doctor",
         "drill 2owners",
         "drill chaos",
+        "drill kill-matrix",
         "flow list",
         "flow show",
         "flow validate",

@@ -9,6 +9,7 @@ mod disk;
 mod documents;
 mod drill;
 mod drill_chaos;
+mod drill_matrix;
 mod ends;
 mod follow;
 mod instance;

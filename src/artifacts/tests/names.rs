@@ -94,6 +94,38 @@ fn a_fence_mark_rises_and_never_falls() {
     assert_eq!(store.fence_high_water("stream/a/0").unwrap(), None);
 }
 
+/// Stopped anywhere in here, as a drill does it, another one must get past.
+#[test]
+fn a_fence_mark_that_is_half_made_is_in_nobody_s_way_and_replaces_nothing() {
+    let (_folder, store) = store();
+    store.raise_fence_high_water("stream/a", 1, 1).unwrap();
+    let stale = store.root.join("fences/stream%2fa@1-1.mark");
+    let kept = std::fs::read(&stale).unwrap();
+    store.raise_fence_high_water("stream/a", 1, 2).unwrap();
+    assert!(!stale.exists(), "what is lower is removed");
+    // The one that was stopped before its rename goes on.
+    std::fs::write(&stale, kept).unwrap();
+    assert_eq!(store.fence_high_water("stream/a").unwrap(), Some((1, 2)));
+    let error = store.raise_fence_high_water("stream/a", 1, 1).unwrap_err();
+    assert!(matches!(error, Error::FenceRegression { held: (1, 2), .. }), "{error}");
+    // A mark under another's name is damage.
+    std::fs::copy(&stale, store.root.join("fences/stream%2fa@1-9.mark")).unwrap();
+    assert!(matches!(store.fence_high_water("stream/a"), Err(Error::RecordCorrupt { .. })));
+}
+
+#[test]
+fn a_fence_mark_of_an_older_store_counts_until_it_is_overtaken() {
+    let (_folder, store) = store();
+    store.raise_fence_high_water("stream/a", 1, 7).unwrap();
+    let old = store.root.join("fences/stream%2fa.mark");
+    std::fs::rename(store.root.join("fences/stream%2fa@1-7.mark"), &old).unwrap();
+    assert_eq!(store.fence_high_water("stream/a").unwrap(), Some((1, 7)));
+    assert!(store.raise_fence_high_water("stream/a", 1, 6).is_err());
+    store.raise_fence_high_water("stream/a", 1, 8).unwrap();
+    assert_eq!(store.fence_high_water("stream/a").unwrap(), Some((1, 8)));
+    assert!(!old.exists());
+}
+
 #[test]
 fn of_many_who_raise_a_fence_at_once_the_highest_stays() {
     let (_folder, store) = store();

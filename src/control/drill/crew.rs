@@ -75,6 +75,10 @@ pub(super) struct Actor {
 }
 
 impl Actor {
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(super) fn is_running(&mut self) -> bool {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();

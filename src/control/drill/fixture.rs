@@ -59,6 +59,15 @@ pub(super) fn golden() -> &'static str {
     line.expect("the fixture's flow names its golden").trim()
 }
 
+/// The flow under another name, which is then another flow of the same values.
+pub(super) fn flow_named(name: &str) -> String {
+    let lines = FLOW.lines().map(|line| match line.strip_prefix("name: ") {
+        Some(_) => format!("name: {name}\n"),
+        None => format!("{line}\n"),
+    });
+    lines.collect()
+}
+
 /// What an owner that has read everything emits.
 pub(super) fn emitted() -> String {
     (FIRST..)

@@ -12,6 +12,7 @@ mod journals;
 mod killed;
 mod leases;
 mod look;
+mod matrix;
 mod outages;
 mod owners;
 mod proxy;
@@ -31,6 +32,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 pub use crew::become_child;
+pub use matrix::{MatrixPlan, MatrixReport, MatrixRequest, kill_matrix, kill_matrix_plan};
 
 pub use crate::drill::Verdict;
 
@@ -164,10 +166,7 @@ pub async fn two_owners(
     progress: Progress<'_>,
     mut stop: watch::Receiver<Stop>,
 ) -> Result<DrillReport, Error> {
-    if request.database.as_ref().is_some_and(|url| !url.expose().contains("://")) {
-        let hint = "write postgresql://user@host:port/database, the password in FINAZ_DATABASE";
-        return Err(Invalid::new("DRILL_DATABASE", "--database", "is no URL", hint).into());
-    }
+    check_database(request.database.as_ref())?;
     let began = Instant::now();
     let ttl = if request.fast { TTL_FAST } else { TTL };
     let means = Means {
@@ -193,6 +192,15 @@ pub async fn two_owners(
     // After it: what was shown was shown.
     struck?;
     Ok(report)
+}
+
+/// A database is named by a URL.
+fn check_database(url: Option<&Secret>) -> Result<(), Invalid> {
+    if url.is_some_and(|url| !url.expose().contains("://")) {
+        let hint = "write postgresql://user@host:port/database, the password in FINAZ_DATABASE";
+        return Err(Invalid::new("DRILL_DATABASE", "--database", "is no URL", hint));
+    }
+    Ok(())
 }
 
 async fn told(stop: &mut watch::Receiver<Stop>) -> i32 {
@@ -328,26 +336,52 @@ fn write(
     mut evidence: Evidence,
     moments: &[Moment],
 ) -> Result<DrillReport, Error> {
-    let beside = || control.settings.artifacts.join("evidence").join(&evidence.nonce);
-    let out = request.out.clone().unwrap_or_else(beside);
-    let place = |path: &Path| path.display().to_string();
-    let keep = |name: &str, bytes: &[u8]| -> Result<String, Error> {
-        let path = out.join(name);
-        fs::write(&path, bytes)
-            .map_err(|source| Error::NotWritten { place: place(&path), source })?;
-        Ok(place(&path))
-    };
-    fs::create_dir_all(&out).map_err(|source| Error::NotWritten { place: place(&out), source })?;
-    let mut lines = Vec::new();
-    for moment in moments {
-        lines.extend(serde_json::to_vec(moment).expect("a moment is JSON"));
-        lines.push(b'\n');
-    }
-    evidence.history_hash = Hash::of(&lines).to_string();
-    let history = keep(&evidence.history, &lines)?;
-    let mut document = serde_json::to_vec_pretty(&evidence).expect("evidence is JSON");
-    document.push(b'\n');
-    let document = keep("2owners.json", &document)?;
-    let page = keep("2owners.html", page(&evidence).as_bytes())?;
+    let keeper = Keeper::new(control, request.out.as_deref(), &evidence.nonce)?;
+    let (history, hash) = keeper.history(&evidence.history, moments)?;
+    evidence.history_hash = hash;
+    let document = keeper.document("2owners.json", &evidence)?;
+    let page = keeper.keep("2owners.html", page(&evidence).as_bytes())?;
     Ok(DrillReport { evidence, files: Files { document, page, history } })
+}
+
+/// The folder that evidence goes into.
+struct Keeper {
+    out: PathBuf,
+}
+
+impl Keeper {
+    /// The folder that was asked for, else one of this nonce beside the artifacts.
+    fn new(control: &Control, out: Option<&Path>, nonce: &str) -> Result<Self, Error> {
+        let beside = || control.settings.artifacts.join("evidence").join(nonce);
+        let out = out.map_or_else(beside, Path::to_owned);
+        let place = out.display().to_string();
+        fs::create_dir_all(&out).map_err(|source| Error::NotWritten { place, source })?;
+        Ok(Self { out })
+    }
+
+    /// Writes a file, and gives its place.
+    fn keep(&self, name: &str, bytes: &[u8]) -> Result<String, Error> {
+        let path = self.out.join(name);
+        let place = path.display().to_string();
+        match fs::write(&path, bytes) {
+            Ok(()) => Ok(place),
+            Err(source) => Err(Error::NotWritten { place, source }),
+        }
+    }
+
+    /// A JSON line a moment; gives the SHA-256 of all of them too.
+    fn history(&self, name: &str, moments: &[impl Serialize]) -> Result<(String, String), Error> {
+        let mut lines = Vec::new();
+        for moment in moments {
+            lines.extend(serde_json::to_vec(moment).expect("a moment is JSON"));
+            lines.push(b'\n');
+        }
+        Ok((self.keep(name, &lines)?, Hash::of(&lines).to_string()))
+    }
+
+    fn document(&self, name: &str, evidence: &impl Serialize) -> Result<String, Error> {
+        let mut document = serde_json::to_vec_pretty(evidence).expect("evidence is JSON");
+        document.push(b'\n');
+        self.keep(name, &document)
+    }
 }

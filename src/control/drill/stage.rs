@@ -18,13 +18,18 @@ use crate::config::Secret;
 use crate::control::{Control, Error, brokers};
 use crate::drill::{Broke, Draw};
 use crate::invalid::Invalid;
-use crate::store::{Connect, DrillMark, DrillSession, DrillState, Limits, Store, drill_database};
+use crate::store::{
+    self, Connect, DrillMark, DrillSession, DrillState, Limits, Store, drill_database,
+};
 use crate::warehouse::{Warehouse, drill_warehouse};
 
 /// The file that says that a folder is a drill's.
 const MARK: &str = "finaz-drill.json";
 /// What the names of topics and folders begin with.
 const PREFIX: &str = "finaz-drill-";
+/// Times that a server is asked to destroy a database, and the time between.
+const DROPS_MAX: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(500);
 /// Whatever should come to pass does so by then, on a busy machine too.
 pub(super) const SOON: Duration = Duration::from_secs(45);
 
@@ -149,12 +154,17 @@ impl Stage {
             store.clear_drill().await
         } else {
             drop((store, living));
-            home.drop_drill_database(&mark.nonce).await
+            dropped(&home, &mark.nonce).await
         };
         topics?;
         database?;
         rows.map_err(Error::Warehouse)?;
         folder.map_err(|source| Error::NotWritten { place: mark.folder, source })
+    }
+
+    /// Whether its processes stage rows in ClickHouse.
+    pub(super) fn has_rows(&self) -> bool {
+        self.warehouse.is_some()
     }
 
     /// Numbers for one scenario, whatever the others drew.
@@ -222,6 +232,21 @@ impl Stage {
             last = self.run("replay", &args).await?.done("a replay")?;
         }
         Ok(last)
+    }
+}
+
+/// Destroys a database; a busy server is asked again.
+async fn dropped(home: &Store, nonce: &str) -> Result<(), store::Error> {
+    let mut tries = 0;
+    loop {
+        match home.drop_drill_database(nonce).await {
+            Err(error) if error.is_away() && tries < DROPS_MAX => {
+                tries += 1;
+                tracing::warn!(%error, nonce, "its database is not gone yet");
+                tokio::time::sleep(PAUSE).await;
+            }
+            done => return done,
+        }
     }
 }
 

@@ -73,16 +73,23 @@ async fn emit(
 ) -> Result<(), Error> {
     let store = control.ready_store().await?;
     reach(Point::EmitWritten);
+    let mut placed = None;
     let place = || {
         reach(Point::EmitLocked);
-        let placed = file.finish();
+        placed = Some(file.finish());
         reach(Point::EmitNamed);
-        placed
     };
-    let emitted = store.emit_under(leases, run_id, place).await?;
+    let emitted = match store.emit_under(leases, run_id, place).await {
+        // Cut off with the file in its place. If the leases are ours still, nobody came between.
+        Err(error) if error.is_away() && placed.is_some() => {
+            tracing::warn!(%error, "whether the emit was still ours is asked again");
+            store.emit_under(leases, run_id, || ()).await?
+        }
+        emitted => emitted?,
+    };
     reach(Point::EmitAcked);
     match emitted {
-        Ok(done) => done,
+        Ok(()) => placed.unwrap_or(Ok(())),
         Err((lease, refusal)) => Err(fenced(&lease, refusal)),
     }
 }
