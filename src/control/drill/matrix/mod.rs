@@ -23,8 +23,8 @@ use crate::config::Secret;
 use crate::control::worker::Stop;
 use crate::control::{Control, Error};
 use crate::drill::{
-    Broke, CellRun, Check, Draw, Environment, Fault, Fell, LaneMoment, MatrixEvidence, PLACES,
-    Place, QueueNumbers, Sheet, Verdict, Versions, matrix_page,
+    Broke, CellRun, Check, Draw, Environment, Fault, Fell, LaneMoment, MatrixEvidence, Moment,
+    PLACES, Place, QueueNumbers, Sheet, Verdict, Versions, Work, matrix_page,
 };
 use crate::invalid::{Invalid, nearest};
 use cell::{Cell, Played};
@@ -169,7 +169,7 @@ struct Lane {
     played: Vec<Played>,
     /// What is wrong with its blobs and its rows, when all was over.
     whole: Option<Result<(), Broke>>,
-    moments: Vec<crate::drill::Moment>,
+    moments: Vec<Moment>,
 }
 
 /// Carries out the matrix, and writes its evidence. What it made on the servers is gone when this returns, however it ends.
@@ -370,8 +370,6 @@ async fn gather(
         runs.extend(played.into_iter().map(|played| played.run));
         moments.extend(told.into_iter().map(|moment| LaneMoment { lane, moment }));
     }
-    timeline.sort_by_key(|(rank, _)| *rank);
-    timeline.truncate(PICTURES_MAX);
     let row = |run: &CellRun| {
         PLACES.iter().position(|p| p.work() == run.work && p.point.name() == run.point)
     };
@@ -412,7 +410,7 @@ async fn gather(
         ledger,
         checks,
         runs,
-        timeline: timeline.into_iter().flat_map(|(_, moments)| moments).collect(),
+        timeline: chosen(timeline),
         history: "kill-matrix.history.jsonl".to_owned(),
         history_hash: String::new(),
         history_lines: moments.len(),
@@ -420,19 +418,31 @@ async fn gather(
     Ok((evidence, moments))
 }
 
-/// What happened to the lease of a run, and how much it is worth a picture: those that did not pass come first, then one
-/// of each fault.
-fn pictured(
-    run: &CellRun,
-    moments: &[crate::drill::Moment],
-) -> Option<((bool, bool, Fault), Vec<crate::drill::Moment>)> {
+/// Whether a run passed, whether its picture says little, and its fault.
+type Rank = (bool, bool, Fault);
+
+/// What happened to the lease of a run, and how much it is worth a picture.
+fn pictured(run: &CellRun, moments: &[Moment]) -> Option<(Rank, Vec<Moment>)> {
     let lease = run.lease.as_deref()?;
-    let is_example = run.point == "commit.locked" || run.point == "renewal.made";
-    if run.verdict == Fell::Pass && !is_example {
-        return None;
-    }
-    let of: Vec<_> = moments.iter().filter(|moment| moment.is_of(lease)).cloned().collect();
-    Some(((run.verdict == Fell::Pass, run.point != "commit.locked", run.fault), of))
+    let of = moments.iter().filter(|moment| moment.is_of(lease));
+    // Two databases may have a lease of one name.
+    let name = format!("{} {}/{}: {lease}", run.work.word(), run.point, run.fault.word());
+    let named = |moment: &Moment| Moment { lease: Some(name.clone()), ..moment.clone() };
+    let says_little = run.work == Work::Batch || run.point != "commit.locked";
+    Some(((run.verdict == Fell::Pass, says_little, run.fault), of.map(named).collect()))
+}
+
+/// Those that did not pass, then one of each fault.
+fn chosen(mut pictures: Vec<(Rank, Vec<Moment>)>) -> Vec<Moment> {
+    pictures.sort_by_key(|(rank, _)| *rank);
+    let mut seen = Vec::new();
+    pictures.retain(|((passed, _, fault), _)| {
+        let again = *passed && seen.contains(fault);
+        seen.extend(passed.then_some(*fault));
+        !again
+    });
+    pictures.truncate(PICTURES_MAX);
+    pictures.into_iter().flat_map(|(_, moments)| moments).collect()
 }
 
 fn write(
