@@ -61,11 +61,6 @@ fn owes_nothing(point: Point) -> bool {
     [StreamReady, EmitAcked, ReleaseLocked, ReleaseMade, LeaseReleased].contains(&point)
 }
 
-/// Whether nothing of an owner overtaken there could be refused: it is told before it asks for anything.
-fn asked_nothing(point: Point) -> bool {
-    matches!(point, Point::LeaseGranted | Point::FenceMade | Point::FenceNamed)
-}
-
 /// The lease that the work was under last.
 pub(super) async fn lease_of(stage: &Stage, work: Work, names: &Names) -> Option<String> {
     match (work, &names.run_id) {
@@ -183,7 +178,7 @@ async fn stream(
     if let Some(late) = overtaken(&moments) {
         faults.push((FENCED, late));
     }
-    if given.held.ending() == OBSOLETE && !asked_nothing(cell.place.point) {
+    if given.held.ending() == OBSOLETE {
         let is_his = |moment: &&Moment| moment.what == "refused" && moment.who() == "held";
         let refused = moments.iter().filter(is_his).count();
         if refused == 0 {
