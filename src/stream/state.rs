@@ -132,6 +132,15 @@ impl Engine {
         (self.watermark > i64::MIN).then_some(self.watermark)
     }
 
+    /// Partitions that gave nothing yet and hold the watermark of the whole, while events wait for it.
+    #[must_use]
+    pub fn silent(&self) -> Vec<i32> {
+        let lateness = self.plan.flow.allowed_lateness_ns;
+        let holds = |lane: &Lane| lane.says(lateness) == Some(i64::MIN);
+        let silent = self.lanes.iter().filter(|(_, lane)| self.waiting.len() > 0 && holds(lane));
+        silent.map(|(partition, _)| *partition).collect()
+    }
+
     /// Accepted events that wait for the watermark.
     #[must_use]
     pub fn waiting(&self) -> usize {

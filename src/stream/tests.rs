@@ -229,7 +229,9 @@ fn a_silent_partition_holds_the_watermark_until_it_says_that_it_is_idle() {
         );
     }
     assert_eq!(engine.watermark(), None, "sim.beta has not said anything");
+    assert_eq!(engine.silent(), [0], "so it is named");
     engine.mark(0, 0, Marker::IdleConfirmed);
+    assert_eq!(engine.silent(), [0; 0]);
     assert_eq!(engine.watermark(), Some(94 * 1_000_000_000));
     // Its own watermark would take it; what was decided stays decided.
     assert_eq!(take(&mut engine, "b0", "sim.beta", 93), Treatment::Late);

@@ -62,6 +62,18 @@ impl End {
     }
 }
 
+/// Why no event is applied though there are some, in words.
+fn silence(partitions: &[i32]) -> Option<String> {
+    let first = partitions.first()?;
+    let more = match partitions.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!(
+        "events wait for partition {first}{more}, which gave nothing yet: `finaz stream mark` says that it is idle"
+    ))
+}
+
 /// State and reason, and rows in ClickHouse.
 type Said = ((&'static str, Option<String>), Option<u64>);
 
@@ -339,10 +351,10 @@ impl<'a> Session<'a> {
         }
         let positions = self.follower.positions();
         let waits = positions.iter().find(|position| position.waits_for_transaction);
-        let reason = waits.map(|position| {
+        let transaction = waits.map(|position| {
             format!("partition {} waits for an open transaction to end", position.partition)
         });
-        ("FLOWING", reason)
+        ("FLOWING", transaction.or_else(|| silence(&self.engine.silent())))
     }
 
     fn counts(&self) -> Counts {
