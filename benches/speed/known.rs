@@ -62,7 +62,7 @@ pub(crate) async fn run(servers: &Servers, table: &mut Table) {
     let mut left = Samples::default();
     for round in 0..rounds {
         let Restart { seconds, identities, released, ended } = restart(&many, next).await;
-        next += FEW;
+        next += 2 * FEW;
         println!(
             "  {round}: {seconds:.2} s from exec to the first commit, {identities} identities"
         );
@@ -120,12 +120,16 @@ fn paced(log: &Log, events: std::ops::Range<usize>) -> Samples {
 
 /// A stream whose owner was killed while it read is started again, and asked to go.
 async fn restart(log: &Log, from: usize) -> Restart {
-    let mut feed = log.place.feed(from..from + FEW, &log.topic);
+    let feed = |events| {
+        let mut feed = log.place.feed(events, &log.topic);
+        assert!(feed.0.wait().expect("an ended replay").success(), "the feed failed");
+    };
+    feed(from..from + FEW);
     let mut victim = Daemon::start(log, &["--commit-every", "0.1"]);
     victim.commit();
     victim.end(Signal::KILL);
-    // All that comes now waits for the successor.
-    assert!(feed.0.wait().expect("an ended replay").success(), "the feed failed");
+    // The victim may have taken all: this waits for the successor.
+    feed(from + FEW..from + 2 * FEW);
     let live = "SELECT count(*) FROM finaz.leases
         WHERE NOT closed AND name LIKE 'stream/%' AND expires_at > clock_timestamp()";
     let free = async || log.database.count(live, &[]).await == 0;

@@ -1,5 +1,6 @@
 //! The job of `finaz stream` in Kafka Streams and in bytewax (`scripts/bench/`), over the same topic: records a second of
-//! the processor. Start-up does not count: a peer says when it takes its first record, when it is warm, when it is done.
+//! the processor. Of ours the whole process counts, of a peer what it needs from its first record on. Beside that stands
+//! the part at which the JVM has compiled all, and that in which bytewax knows nearly all identities that it will.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -21,26 +22,35 @@ pub(crate) async fn run(servers: &Servers, table: &mut Table) {
     let wanted = number("BENCH_PEER_ROWS", 500_000).min(log.records);
     println!("peers: {} records, of which {wanted} for each peer; {rounds} rounds", log.records);
     let mut ours = Samples::default();
-    let mut peers = Peer::all().map(|peer| (peer, Samples::default()));
+    let mut peers = Peer::all().map(|peer| (peer, Samples::default(), Samples::default()));
     for round in 0..rounds {
         let took = log.stream(&format!("peers-{round}"));
         ours.add(float(log.records) / took.used);
         println!("  {round}: finaz {:.2} s of CPU for {} records", took.used, log.records);
-        for (peer, samples) in &mut peers {
-            if let Some(rate) = peer.measure(servers, &log, wanted).await {
-                samples.add(rate);
+        for (peer, whole, part) in &mut peers {
+            if let Some(rates) = peer.measure(servers, &log, wanted).await {
+                whole.add(rates.whole);
+                part.add(rates.part);
             }
         }
     }
-    for (peer, rates) in peers.iter().filter(|(_, rates)| !rates.is_empty()) {
-        table.add(
-            "stream, records a second of the processor",
-            per_second(ours.median()),
-            format!("{}: {}", peer.what(), per_second(rates.median())),
-            Some(ours.median() / rates.median()),
-        );
+    for (peer, whole, part) in peers.iter().filter(|(_, whole, _)| !whole.is_empty()) {
+        for (which, rates) in [("", whole), (peer.part(), part)] {
+            table.add(
+                "stream, records a second of the processor",
+                per_second(ours.median()),
+                format!("{}{which}: {}", peer.what(), per_second(rates.median())),
+                Some(ours.median() / rates.median()),
+            );
+        }
     }
     log.close(servers).await;
+}
+
+/// Records a second of a peer's processor: from its first record on, and in a part of them.
+struct Rates {
+    whole: f64,
+    part: f64,
 }
 
 /// Who else does the job.
@@ -76,8 +86,15 @@ impl Peer {
         }
     }
 
-    /// Records a second of its processor; `None` where it is not installed, which `scripts/bench.sh` has said.
-    async fn measure(self, servers: &Servers, log: &Log, wanted: usize) -> Option<f64> {
+    fn part(self) -> &'static str {
+        match self {
+            Self::KafkaStreams => ", behind its first fifth",
+            Self::Bytewax { .. } => ", its last tenth",
+        }
+    }
+
+    /// `None` where it is not installed, which `scripts/bench.sh` has said.
+    async fn measure(self, servers: &Servers, log: &Log, wanted: usize) -> Option<Rates> {
         let folder = folder(servers);
         let state = folder.path().to_str().expect("a UTF-8 path");
         let application = format!("finaz-bench-{}", Uuid::new_v4().simple());
@@ -91,22 +108,23 @@ impl Peer {
         let mut process = Running(command.spawn().expect("a peer can be started"));
         let lines = BufReader::new(process.0.stdout.take().expect("a pipe")).lines();
         let pid = process.0.id();
-        let (mut first, mut warm) = (0.0, 0.0);
-        let mut rate = None;
+        let (mut first, mut then) = (0.0, 0.0);
+        let mut rates = None;
         let started = Instant::now();
         for line in lines {
             let line = line.expect("text");
             let used = cpu::of(pid);
             match line.split(' ').next() {
                 Some("first") => first = used,
-                Some("warm") => warm = used,
+                Some("warm" | "late") => then = used,
                 Some("done") => {
-                    // The JVM compiles in the first fifth; nothing in Python gets warmer.
-                    let (records, from) = match self {
-                        Self::KafkaStreams => (wanted - wanted / 5, warm),
-                        Self::Bytewax { .. } => (wanted, first),
+                    let part = match self {
+                        Self::KafkaStreams => wanted - wanted / 5,
+                        Self::Bytewax { .. } => wanted / 10,
                     };
-                    rate = Some(float(records) / (used - from));
+                    let (whole, part) =
+                        (float(wanted) / (used - first), float(part) / (used - then));
+                    rates = Some(Rates { whole, part });
                     println!(
                         "     {}: {line} after {:.1} s; CPU {first:.2} s before the first, {used:.2} s in all",
                         self.what(),
@@ -129,7 +147,7 @@ impl Peer {
                 .delete_topics(changelogs.iter().map(String::as_str), Default::default())
                 .await;
         }
-        Some(rate.unwrap_or_else(|| panic!("{} ended early", self.what())))
+        Some(rates.unwrap_or_else(|| panic!("{} ended early", self.what())))
     }
 }
 

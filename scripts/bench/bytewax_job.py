@@ -1,8 +1,8 @@
 """The job of `finaz stream` in bytewax: decode, filter by instrument, skip what was seen, ema(20) and count of each instrument.
 
 BROKERS, TOPIC, RECORDS in the environment; run by `python -m bytewax.run`, one worker. OPERATOR=batch takes its operator over
-batches of a key, the fastest there is, in place of `stateful_map`. Says "first", "warm" after a fifth of RECORDS, and "done"
-after all of them, with how many were counted. The identities of an instrument are part of its state: so are they kept and
+batches of a key, the fastest there is, in place of `stateful_map`. Says "first", "late" before the last tenth of RECORDS, and
+"done" after all of them, with how many were counted. The identities of an instrument are part of its state: so are they kept and
 recovered.
 """
 import json
@@ -29,8 +29,8 @@ def decode(message):
     if records == 0:
         say("first")
     records += 1
-    if records == wanted // 5:
-        say("warm")
+    if records == wanted - wanted // 10:
+        say("late")
     if records == wanted:
         say("done")
     event = json.loads(message.value)

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use bytes::{Buf as _, Bytes};
-use krafka::__private::util::varint;
+use krafka::__private::util::varint as decode;
 
 /// More of them are for the client's decoder, which has a limit of its own.
 const HEADERS_MAX: i32 = 64;
@@ -64,13 +64,13 @@ type Parts = (Option<Range<u32>>, Option<Range<u32>>, Range<u32>, i32);
 
 fn parts(bytes: &[u8]) -> Option<Parts> {
     let mut rest = bytes;
-    let length = usize::try_from(varint::decode_signed_varint(&mut rest).ok()?).ok()?;
+    let length = usize::try_from(varint(&mut rest)?).ok()?;
     // A place in the record is known from what is left of it.
     let end = u32::try_from(bytes.len() - rest.len() + length).ok()?;
     rest = rest.get(..length)?;
     rest.try_get_i8().ok()?;
-    varint::decode_signed_varlong(&mut rest).ok()?;
-    let offset_delta = varint::decode_signed_varint(&mut rest).ok()?;
+    decode::decode_signed_varlong(&mut rest).ok()?;
+    let offset_delta = varint(&mut rest)?;
     let mut ranged = || {
         let field = field(&mut rest)?;
         let to = end.checked_sub(u32::try_from(rest.len()).ok()?)?;
@@ -81,7 +81,7 @@ fn parts(bytes: &[u8]) -> Option<Parts> {
         })
     };
     let (key, value) = (ranged()?, ranged()?);
-    let count = varint::decode_signed_varint(&mut rest).ok()?;
+    let count = varint(&mut rest)?;
     if !(0..=HEADERS_MAX).contains(&count) {
         return None;
     }
@@ -94,9 +94,20 @@ fn parts(bytes: &[u8]) -> Option<Parts> {
     Some((key, value, from..to, offset_delta))
 }
 
+/// A number of 32 bits; most take one byte.
+pub(super) fn varint(rest: &mut &[u8]) -> Option<i32> {
+    match rest.split_first() {
+        Some((byte, behind)) if *byte < 0x80 => {
+            *rest = behind;
+            Some(i32::from(byte >> 1) ^ -i32::from(byte & 1))
+        }
+        _ => decode::decode_signed_varint(rest).ok(),
+    }
+}
+
 /// What a length says is next: `None` inside for a negative one, outside where there is not so much.
 fn field<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
-    let Ok(length) = usize::try_from(varint::decode_signed_varint(rest).ok()?) else {
+    let Ok(length) = usize::try_from(varint(rest)?) else {
         return Some(None);
     };
     let (field, behind) = rest.split_at_checked(length)?;

