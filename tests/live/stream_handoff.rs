@@ -348,6 +348,54 @@ fn an_owner_that_was_killed_or_stopped_gives_nothing_and_its_successor_goes_on_f
 }
 
 #[test]
+fn an_owner_that_was_killed_before_it_committed_gives_nothing_of_what_it_was_given() {
+    let Some(log) = Log::new(4) else { return };
+    let Some((mut stage, flow)) = places(&log) else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "1");
+    write(&log, 0..40);
+    let killed = |fence: u32| {
+        let live =
+            "SELECT count(*) FROM finaz.leases WHERE NOT closed AND expires_at > clock_timestamp()";
+        until("the lease runs out", SOON, || (stage.count(live) == 0).then_some(()));
+        let more = [&RUN[..], &["--commit-every", "600"]].concat();
+        let mut lost = stage.start(&log.stream(&flow, &more));
+        let taken =
+            format!("SELECT count(*) FROM finaz.handoffs WHERE part = 'TAKEN' AND fence = {fence}");
+        until("it has taken the stream", SOON, || (stage.count(&taken) > 0).then_some(()));
+        lost.kill();
+    };
+    // The first of all dies, and one that was given something.
+    killed(1);
+    let heir = |wanted: &str| {
+        until("the lease runs out", SOON, || {
+            let run = stage.finaz(&stream(&log, &flow, wanted));
+            if run.exit == Some(0) {
+                return Some(run.json());
+            }
+            run.refuses(1, "STREAM_LEASE_OCUPADO");
+            None
+        })
+    };
+    heir("40");
+    let begun = [of("BEGUN", false), of("UNDRAINED", false), of("DRAINED", false)];
+    assert_eq!(chain(&stage), begun);
+    killed(3);
+    write(&log, 40..60);
+    let last = heir("60");
+    assert_eq!(counts(&last), [60, 0, 0, 0, 0], "{last}");
+    let all = [
+        of("BEGUN", false),
+        of("UNDRAINED", false),
+        of("DRAINED", true),
+        of("UNDRAINED", false),
+        of("DRAINED", false),
+    ];
+    assert_eq!(chain(&stage), all);
+    let shown = stage.json(&["stream", "handoff", "--show", "--run-id", "r"]);
+    assert_eq!(shown["chain_ok"], true, "{shown}");
+}
+
+#[test]
 fn a_marker_at_the_end_of_the_log_is_left_to_the_stream_which_ends_by_it() {
     let Some(log) = Log::new(1) else { return };
     let Some((stage, flow)) = places(&log) else { return };

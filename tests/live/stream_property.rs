@@ -27,6 +27,7 @@ const LANES: usize = 3;
 const CASES: usize = 40;
 const PARTITIONS: u32 = 4;
 const SIGTERM: i32 = 15;
+const SOON: Duration = Duration::from_secs(30);
 
 /// How a run was cut short, how often; a campaign that showed nothing must not pass for one.
 #[derive(Debug, Default)]
@@ -210,14 +211,28 @@ impl Lane {
         }
         let read = self.committed(case);
         shown.within.fetch_add(usize::from(read > 0 && read < case.total), Ordering::Relaxed);
-        // Its lease runs out.
+        self.expire();
+    }
+
+    /// The lease of whoever was cut off runs out.
+    fn expire(&self) {
         self.stage.sql("UPDATE finaz.leases SET expires_at = clock_timestamp() WHERE expires_at > clock_timestamp()");
     }
 
     fn run(&self, case: &Case, n: u64) -> StreamReport {
-        let (_tell, told) = watch::channel(Stop::No);
-        let request = self.request(case, Some(n));
-        let done = self.stage.runtime.block_on(stream::stream(&self.control, request, told));
+        // What one that was dropped had sent may be carried out after its lease had run out, and give it another.
+        let done = poll(SOON, || {
+            let (_tell, told) = watch::channel(Stop::No);
+            let request = self.request(case, Some(n));
+            match self.stage.runtime.block_on(stream::stream(&self.control, request, told)) {
+                Err(Error::StreamHeld { .. }) => {
+                    self.expire();
+                    None
+                }
+                done => Some(done),
+            }
+        });
+        let done = done.unwrap_or_else(|| panic!("{}: its lease is never free", case.name));
         done.unwrap_or_else(|error| panic!("{}: {error}", case.name))
     }
 

@@ -27,7 +27,7 @@ pub struct HandoffView {
     /// Of the stream and its lease.
     pub name: String,
     /// `BEGUN`: there was nobody before. `HISTORY`: from a snapshot. `DRAINED`: the giver left in order. `UNDRAINED`: it
-    /// died or was fenced, and the taker went on from its last commit.
+    /// died or was fenced, and the taker went on from its last commit, or from where that one had begun.
     pub how: &'static str,
     /// What was captured before a snapshot was read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,7 +123,19 @@ fn chain(parts: &[Part<'_>]) -> Vec<HandoffView> {
     for taker in of(HandoffPart::Taken) {
         let named = taker.said.given;
         let giver = of(HandoffPart::Given).find(|giver| Some(giver.row.manifest) == named);
-        let mut view = pair(captured, giver, Some(taker));
+        // Taken by one who died before it committed anything: that one gave nothing.
+        let taken: Option<&HandoffView> = handoffs.last();
+        let is_same = |view: &HandoffView| {
+            view.taker.as_ref().is_some_and(|took| took.said.commit == taker.said.commit)
+        };
+        let mut view = if taken.is_some_and(is_same) {
+            HandoffView { how: "UNDRAINED", ..pair(None, None, Some(taker)) }
+        } else {
+            pair(captured, giver, Some(taker))
+        };
+        if let (Some(named), None) = (named, giver) {
+            view.faults.push(format!("the taker names {named}, which no giver has written down"));
+        }
         if before.is_some_and(|before| before.fence() >= taker.fence()) {
             view.faults.push("the fence did not rise from one taker to the next".to_owned());
         }
@@ -169,10 +181,6 @@ fn pair(
     }
     if let (Some(giver), Some(taker)) = (giver, taker) {
         faults.extend(contradictions(giver, taker));
-    }
-    let named = taker.and_then(|taker| taker.said.given);
-    if let (Some(named), None) = (named, giver) {
-        faults.push(format!("the taker names {named}, which no giver has written down"));
     }
     HandoffView {
         name: giver.or(taker).or(captured).map_or(String::new(), |part| part.row.name.clone()),
