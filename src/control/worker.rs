@@ -12,13 +12,11 @@ use super::heart::{Heart, Kept};
 use super::{Control, Error};
 use crate::ids::Owner;
 use crate::points::{Point, reach};
+use crate::rules::queue::Floor;
 use crate::store::{Claim, Store};
 
 /// Batches in flight: one in each stage (compute, stage, publish) and one being claimed.
 const IN_FLIGHT_MAX: u32 = 4;
-/// Claims after which the queue is looked at from its very beginning: a transaction that committed late may lie
-/// below the scan floor.
-const FLOOR_CLAIMS_MAX: u32 = 64;
 /// Sweeps after which events of old runs are looked at too, not only of the newest.
 const FULL_SWEEP: u32 = 120;
 const SWEEP_MAX: Duration = Duration::from_secs(5);
@@ -243,21 +241,20 @@ async fn stopped_now(stop: &mut watch::Receiver<Stop>) -> i32 {
 
 /// Claims while there is something to claim and a place for it; the place comes first, so that no lease waits.
 async fn claim_loop(worker: &Arc<Worker>, mut stop: watch::Receiver<Stop>) -> Result<(), Error> {
-    let (mut floor, mut claims) = (0, 0);
+    let mut floor = Floor::default();
     loop {
         if *stop.borrow_and_update() != Stop::No {
             return Ok(());
         }
         worker.pause(&mut stop).await;
         let place = Arc::clone(&worker.in_flight).acquire_owned().await.expect("never closed");
-        claims = (claims + 1) % FLOOR_CLAIMS_MAX;
-        let from = if claims == 0 { 0 } else { floor };
+        let from = floor.begin();
         match worker.claim(from).await {
             Ok(Some((claim, kept))) => {
-                floor = claim.runs.first().map_or(from, |run| run.event_id);
+                floor.found(from, claim.runs.first().map(|run| run.event_id));
                 worker.launch(claim, kept, place);
             }
-            Ok(None) if from > 0 => floor = 0,
+            Ok(None) if floor.missed(from) => {}
             Ok(None) => {
                 drop(place);
                 // The database answers and nothing was given back: whoever comes next need not wait.

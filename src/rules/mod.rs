@@ -2,4 +2,6 @@
 
 pub mod admission;
 pub mod lease;
+pub mod queue;
 pub mod run;
+pub mod settle;

@@ -1,14 +1,14 @@
 //! Making results visible: publication, SUCCEEDED, the event delivered and the lease checked, in one commit.
 
+use std::collections::HashSet;
+
 use tokio_postgres::types::ToSql;
 
 use super::one_trip::Steps;
 use super::{Claim, Error, Store};
 use crate::ids::Hash;
 use crate::points::Point;
-
-/// Times that an unknown outcome of COMMIT is settled by reading back before we give up.
-const SETTLE_MAX: u32 = 5;
+use crate::rules::settle::{self, Next, Told};
 
 /// Locks the lease; the clock is read outside of the CTE, so after the lock was granted.
 pub(super) const LOCK_LEASE: &str = "
@@ -100,25 +100,21 @@ impl Store {
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.bounded(self.publish_once(&statement, claim, results, (staged, last))).await
-            {
-                Ok(ended) => return Ok(sort_out(results, &ended)),
-                Err(Error::Statement { sqlstate, .. })
-                    if sqlstate == "23505" && tries < SETTLE_MAX =>
-                {
-                    // There already: other content is a conflict, the same is as good as ours.
+            let once = self.publish_once(&statement, claim, results, (staged, last));
+            let tried = self.bounded(once).await;
+            match settle::after(tries, told(&tried), true) {
+                Next::Take => return tried.map(|ended| Published::of(results, &ended)),
+                // There already: other content is a conflict, the same is as good as ours.
+                Next::Compare => {
                     self.check_content(results).await?;
                     statement = PUBLISH.replace(INSERTED, KEPT);
                 }
-                Err(error) if error.is_away() && tries < SETTLE_MAX => {
-                    match self.ended_among(claim, results).await {
-                        // All of a transaction or nothing: what is not among them was not ours any more.
-                        Ok(ended) if !ended.is_empty() => return Ok(sort_out(results, &ended)),
-                        Ok(_none) => {}
-                        Err(_away) => tokio::time::sleep(super::backoff(tries)).await,
-                    }
-                }
-                Err(error) => return Err(error),
+                Next::ReadBack => match self.ended_among(claim, results).await {
+                    // All of a transaction or nothing: what is not among them was not ours any more.
+                    Ok(ended) if !ended.is_empty() => return Ok(Published::of(results, &ended)),
+                    Ok(_none) => {}
+                    Err(_away) => tokio::time::sleep(super::backoff(tries)).await,
+                },
             }
         }
     }
@@ -209,14 +205,25 @@ impl Store {
     }
 }
 
-fn sort_out(results: &[RunResult], ended: &[(i64, bool)]) -> Published {
-    let (published, cancelled): (Vec<_>, Vec<_>) =
-        ended.iter().partition(|(_, published)| *published);
-    let numbers = |ended: Vec<(i64, bool)>| ended.into_iter().map(|(run_no, _)| run_no).collect();
-    let known: std::collections::HashSet<i64> = ended.iter().map(|(run_no, _)| *run_no).collect();
-    Published {
-        published: numbers(published),
-        cancelled: numbers(cancelled),
-        left: results.iter().map(|result| result.run_no).filter(|no| !known.contains(no)).collect(),
+fn told<T>(tried: &Result<T, Error>) -> Told {
+    match tried {
+        Ok(_) => Told::Answered,
+        Err(Error::Statement { sqlstate, .. }) if sqlstate == "23505" => Told::There,
+        Err(error) if error.is_away() => Told::Unknown,
+        Err(_) => Told::Impossible,
+    }
+}
+
+impl Published {
+    /// Of a set, when these of it ended, each by publication or not.
+    #[must_use]
+    pub fn of(results: &[RunResult], ended: &[(i64, bool)]) -> Self {
+        let (published, cancelled): (Vec<_>, Vec<_>) =
+            ended.iter().partition(|(_, published)| *published);
+        let numbers =
+            |ended: Vec<(i64, bool)>| ended.into_iter().map(|(run_no, _)| run_no).collect();
+        let known: HashSet<i64> = ended.iter().map(|(run_no, _)| *run_no).collect();
+        let left = results.iter().map(|result| result.run_no).filter(|no| !known.contains(no));
+        Self { published: numbers(published), cancelled: numbers(cancelled), left: left.collect() }
     }
 }

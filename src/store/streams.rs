@@ -8,9 +8,7 @@ use super::one_trip::Steps;
 use super::{Error, Store};
 use crate::ids::{Hash, Owner, StreamIdentity};
 use crate::points::Point;
-
-/// Times that an unknown outcome of COMMIT is settled by reading back before we give up.
-const SETTLE_MAX: u32 = 5;
+use crate::rules::settle::{self, Next, Told};
 
 /// No new try after this long: what a commit names must still be young when it is named (`Store::named_blobs`).
 const TRY_TIME_MAX: Duration = Duration::from_secs(20);
@@ -311,30 +309,27 @@ impl Store {
         let mut tries = 0;
         loop {
             tries += 1;
-            let error = match self.move_once(lease, run_id, next).await {
+            let tried = self.move_once(lease, run_id, next).await;
+            let told = match &tried {
                 Ok(StreamVerdict::Moved(None)) => {
                     let row = self.stream(&lease.name).await?.map(|view| view.row);
-                    return Ok(placed(lease, next, row));
+                    return Ok(next.placed(lease, row));
                 }
-                Ok(verdict) => return Ok(verdict),
-                Err(error)
-                    if error.is_away() && tries < SETTLE_MAX && began.elapsed() < TRY_TIME_MAX =>
-                {
-                    error
-                }
-                Err(error) => return Err(error),
+                Ok(_verdict) => Told::Answered,
+                Err(error) if error.is_away() => Told::Unknown,
+                Err(_) => Told::Impossible,
             };
-            tracing::warn!(%error, tries, "a commit of the journal is settled by reading back");
-            match self.stream(&lease.name).await.map(|view| view.map(|view| view.row)) {
-                Ok(Some(row)) if (row.fence, row.seq) == (next.from_fence, next.from_seq) => {}
-                // Moved by somebody else: by whom, and whether the lease is still ours, is asked under its lock and put
-                // on record.
-                Ok(row) => match placed(lease, next, row) {
-                    StreamVerdict::Moved(_) => {}
-                    verdict @ (StreamVerdict::Committed | StreamVerdict::Refused(_)) => {
+            match settle::after(tries, told, began.elapsed() < TRY_TIME_MAX) {
+                Next::Take | Next::Compare => return tried,
+                Next::ReadBack => {}
+            }
+            tracing::warn!(tries, "a commit of the journal is settled by reading back");
+            match self.stream(&lease.name).await {
+                Ok(view) => {
+                    if let Some(verdict) = next.read_back(lease, view.map(|view| view.row)) {
                         return Ok(verdict);
                     }
-                },
+                }
                 Err(_away) => tokio::time::sleep(super::backoff(tries)).await,
             }
         }
@@ -567,13 +562,26 @@ pub(super) fn judged(row: &tokio_postgres::Row) -> Result<(), StreamRefusal> {
     Err(StreamRefusal { owner: owner.map(Owner::from_token), fence: row.get(2) })
 }
 
-/// What a row read back says of a commit that may have been ours.
-fn placed(lease: &StreamLease, next: &StreamMove, row: Option<StreamRow>) -> StreamVerdict {
-    let ours = row.as_ref().is_some_and(|row| {
-        let seen = (row.epoch, row.fence, row.seq, row.head);
-        seen == (lease.epoch, lease.fence, next.seq, Some(next.head))
-    });
-    if ours { StreamVerdict::Committed } else { StreamVerdict::Moved(row.map(Box::new)) }
+impl StreamMove {
+    /// What a row says of this commit, which may have been made.
+    #[must_use]
+    pub fn placed(&self, lease: &StreamLease, row: Option<StreamRow>) -> StreamVerdict {
+        let ours = row.as_ref().is_some_and(|row| {
+            let seen = (row.epoch, row.fence, row.seq, row.head);
+            seen == (lease.epoch, lease.fence, self.seq, Some(self.head))
+        });
+        if ours { StreamVerdict::Committed } else { StreamVerdict::Moved(row.map(Box::new)) }
+    }
+
+    /// The same when the answer to this commit was lost. `None`: it is tried again. The pointer is where it was; or somebody
+    /// else has moved it, and by whom, and whether the lease is still ours, is asked under its lock and put on record.
+    #[must_use]
+    pub fn read_back(&self, lease: &StreamLease, row: Option<StreamRow>) -> Option<StreamVerdict> {
+        match self.placed(lease, row) {
+            StreamVerdict::Moved(_) => None,
+            verdict @ (StreamVerdict::Committed | StreamVerdict::Refused(_)) => Some(verdict),
+        }
+    }
 }
 
 fn stream_row(row: &tokio_postgres::Row) -> StreamRow {
