@@ -9,31 +9,29 @@ mod merging;
 mod moving;
 mod reading;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::Error;
 use crate::artifacts::Artifacts;
 use crate::canonical::Value;
-use crate::ids::{Hash, Hashed, StreamIdentity};
+use crate::ids::{Hash, StreamIdentity};
 use crate::journal;
-use crate::journal::{Head, Kind, Merge, NewSegment};
+use crate::journal::{Head, Kind, Merge};
 use crate::points::{Point, reach};
 use crate::store::{
     Store, StreamBarred, StreamLease, StreamMove, StreamRefusal, StreamRow, StreamStatus,
     StreamVerdict, StreamView,
 };
-use crate::stream::{Accepted, Delta, Identity};
+use crate::stream::Delta;
 
+pub(super) use crate::journal::Loaded;
 pub(super) use handing::{Handing, handoff};
 pub(super) use keeping::{check_segments, keep_manifest, manifest, read_manifest, restore, same};
 use merging::Merging;
 pub(super) use moving::{Document, Imported, export, import};
 pub(super) use reading::{applied, applied_from, fates, head, knows, loaded, quarantined};
-
-/// Merges of fewer bytes are made within a commit; reading and hashing this much takes about a millisecond.
-const INLINE_BYTES_MAX: u64 = 1 << 20;
 
 /// What a stream that nobody has committed for is said to be.
 const OPENED: &str = "OPENED";
@@ -55,19 +53,6 @@ pub(super) struct Journal {
     /// No large merges are begun: they need space before they give some.
     spares: bool,
     clock: Clock,
-}
-
-/// What a stream goes on with. What became of records, and what was applied, is not among it: that is read where it is
-/// asked for.
-#[derive(Debug)]
-pub(super) struct Loaded {
-    /// The engine's own.
-    pub(super) state: Value,
-    /// Each list sorted by id; no id is in two of them.
-    pub(super) identities: Vec<Vec<Identity>>,
-    /// Accepted, and not yet applied.
-    pub(super) accepted: Vec<Accepted>,
-    pub(super) seq: i64,
 }
 
 /// A commit that was made.
@@ -329,62 +314,19 @@ struct Written {
 }
 
 impl Draft {
-    fn write(mut self, mut delta: Delta) -> Result<Written, Error> {
-        let mut blobs: HashMap<Hash, Hashed> = HashMap::new();
-        self.head.segments.drop_drained(self.head.drained_before);
-        for segment in encoded(&mut delta, self.head.seq, self.at_us) {
-            self.head.segments.append(segment.kind, segment.named);
-            blobs.insert(segment.named.hash, segment.blob);
-        }
-        // Events may be accepted and applied within one commit.
-        self.head.segments.drop_drained(self.head.drained_before);
-        let mut due = Vec::new();
-        for kind in Kind::ALL {
-            due.extend(self.compact(kind, &mut blobs)?);
-        }
-        let named: HashSet<Hash> = self.head.segments.hashes().collect();
-        let head = Hashed::of(self.head.to_bytes());
-        let hash = head.hash();
-        blobs.retain(|blob, _| named.contains(blob));
-        let blobs: Vec<Hashed> = blobs.into_values().chain([head]).collect();
-        self.artifacts.put_hashed(&blobs)?;
-        Ok(Written { hash, head: self.head, due, delta })
-    }
-
-    /// Makes the small merges that are due; gives a large one.
-    fn compact(
-        &mut self,
-        kind: Kind,
-        blobs: &mut HashMap<Hash, Hashed>,
-    ) -> Result<Option<Merge>, Error> {
-        while let Some(merge) = self.head.segments.plan(kind) {
-            if merge.bytes() > INLINE_BYTES_MAX {
-                return Ok((!self.busy.contains(&kind)).then_some(merge));
-            }
-            let result =
-                reading::merged(&merge, self.head.drained_before, &|hash| match blobs.get(hash) {
-                    Some(blob) => Ok(blob.bytes().to_vec()),
-                    None => Ok(self.artifacts.get(hash)?),
-                })?;
-            self.head.segments.adopt(&merge, result.as_ref().map(|result| result.named));
-            blobs.extend(result.map(|result| (result.named.hash, result.blob)));
-        }
-        Ok(None)
+    fn write(self, delta: Delta) -> Result<Written, Error> {
+        let Self { artifacts, head, busy, at_us } = self;
+        let draft = journal::Draft { head, busy, at_us };
+        let drafted: journal::Drafted = draft.write(delta, &|hash| bytes(&artifacts, hash))?;
+        artifacts.put_hashed(&drafted.blobs)?;
+        let journal::Drafted { hash, head, due, delta, .. } = drafted;
+        Ok(Written { hash, head, due, delta })
     }
 }
 
-/// What is new as segments, each kind that has rows.
-fn encoded(delta: &mut Delta, seq: i64, at_us: i64) -> Vec<NewSegment> {
-    [
-        journal::accepted(&delta.accepted, seq),
-        journal::applied(&delta.applied, seq),
-        journal::fates(&delta.fates, seq, at_us),
-        journal::identities(&mut delta.identities, seq),
-        journal::quarantined(&delta.quarantined, seq, at_us),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+/// The bytes of a blob.
+fn bytes(artifacts: &Artifacts, hash: &Hash) -> Result<Vec<u8>, Error> {
+    Ok(artifacts.get(hash)?)
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ fn fitting(group: &[SegmentRef]) -> usize {
 ///
 /// # Errors
 /// [`Error::Damaged`] when they are not of one kind and one width.
-pub fn merge(
+pub(super) fn merge(
     inputs: &[Segment<'_>],
     level: u8,
     drained_before: i64,

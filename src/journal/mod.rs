@@ -13,6 +13,7 @@
 mod checkpoint;
 mod compact;
 mod document;
+mod draft;
 mod fields;
 mod handoff;
 mod head;
@@ -22,11 +23,11 @@ mod segment;
 mod tests;
 
 pub use checkpoint::{BlobRef, Checkpoint, Difference};
-pub use compact::{Merge, merge};
+pub use compact::Merge;
 pub use document::{Exported, exported, imported};
+pub use draft::{Draft, Drafted, Loaded, merged};
 pub use handoff::{Checked, HandedCommit, Handoff, HandoffPart, HandoffPartition, History};
 pub use head::{Head, SegmentRef, Segments};
-pub use rows::{accepted, applied, fates, identities, quarantined};
 pub use segment::{Kind, NewSegment, Segment};
 
 /// Why a head or a segment is not taken.

@@ -31,7 +31,7 @@ fn body_of(rows: usize, size: usize) -> Vec<u8> {
 
 /// What became of records, in the order read, committed at `at_us`.
 #[must_use]
-pub fn fates(rows: &[Fate], seq: i64, at_us: i64) -> Option<NewSegment> {
+pub(super) fn fates(rows: &[Fate], seq: i64, at_us: i64) -> Option<NewSegment> {
     let mut body = body_of(rows.len(), FATE);
     for row in rows {
         body.extend_from_slice(&row.id);
@@ -45,7 +45,7 @@ pub fn fates(rows: &[Fate], seq: i64, at_us: i64) -> Option<NewSegment> {
 
 /// Events that were seen, in any order; of two with one id the first is kept.
 #[must_use]
-pub fn identities(rows: &mut Vec<Identity>, seq: i64) -> Option<NewSegment> {
+pub(super) fn identities(rows: &mut Vec<Identity>, seq: i64) -> Option<NewSegment> {
     // As numbers, which compares twice as fast as bytes; stable, for the first of two.
     rows.sort_by_key(|row| u128::from_be_bytes(row.id));
     rows.dedup_by_key(|row| row.id);
@@ -62,7 +62,7 @@ pub fn identities(rows: &mut Vec<Identity>, seq: i64) -> Option<NewSegment> {
 /// # Panics
 /// When rows have different numbers of fields: a flow reads the same of every event.
 #[must_use]
-pub fn accepted(rows: &[Accepted], seq: i64) -> Option<NewSegment> {
+pub(super) fn accepted(rows: &[Accepted], seq: i64) -> Option<NewSegment> {
     let first = rows.first()?;
     let mut header = Header::new(Kind::Accepted, seq);
     header.width = first.fields.len();
@@ -88,7 +88,7 @@ pub fn accepted(rows: &[Accepted], seq: i64) -> Option<NewSegment> {
 /// # Panics
 /// When rows have different numbers of values: each node gives one.
 #[must_use]
-pub fn applied(rows: &[Applied], seq: i64) -> Option<NewSegment> {
+pub(super) fn applied(rows: &[Applied], seq: i64) -> Option<NewSegment> {
     let first = rows.first()?;
     let mut header = Header::new(Kind::Applied, seq);
     header.width = first.values.len();
@@ -107,7 +107,7 @@ pub fn applied(rows: &[Applied], seq: i64) -> Option<NewSegment> {
 
 /// Records that were not taken, whole.
 #[must_use]
-pub fn quarantined(rows: &[Quarantined], seq: i64, at_us: i64) -> Option<NewSegment> {
+pub(super) fn quarantined(rows: &[Quarantined], seq: i64, at_us: i64) -> Option<NewSegment> {
     let mut body = Vec::new();
     for row in rows {
         quarantined_row(row).write(&mut body).expect("a row is flat and has no float");

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use proptest::prelude::*;
 
-use super::compact::{FANOUT, SEALED};
+use super::compact::{FANOUT, SEALED, merge};
+use super::rows::{accepted, applied, fates, identities, quarantined};
 use super::*;
 use crate::canonical::Value;
 use crate::ids::{Hash, StreamIdentity};

@@ -31,4 +31,4 @@ pub use record::{
     Accepted, Applied, Delta, Fate, Identity, Quarantined, Reason, Treatment, identity_of,
 };
 pub use retry::Retried;
-pub use state::{ENGINE, Gathering, Kept, Position, STATE, Standing, partitions_of};
+pub use state::{Astray, ENGINE, Gathering, Kept, Position, STATE, Standing, partitions_of};

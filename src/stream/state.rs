@@ -67,6 +67,33 @@ pub struct Standing {
     pub anchor: Option<Anchor>,
 }
 
+/// What a log has become for who has read some of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Astray {
+    /// What is to be read next is gone.
+    Blocked { partition: i32, needed: i64, earliest: i64 },
+    /// The log ends before it: that is not the log that was read.
+    Ahead { partition: i32, needed: i64, end: i64 },
+}
+
+impl Standing {
+    /// Whether a partition from `earliest` to `end` still has what is needed; what must be there unchanged, if anything.
+    ///
+    /// # Errors
+    /// How it does not.
+    pub fn check(&self, earliest: i64, end: i64) -> Result<Option<&Anchor>, Astray> {
+        let (partition, needed) = (self.partition, self.next_offset);
+        if needed < earliest {
+            return Err(Astray::Blocked { partition, needed, earliest });
+        }
+        if needed > end {
+            return Err(Astray::Ahead { partition, needed, end });
+        }
+        // Unless retention or compaction took it.
+        Ok(self.anchor.as_ref().filter(|anchor| anchor.offset >= earliest))
+    }
+}
+
 /// What is kept beside the state: the events that wait and the identities, from the segments of the journal.
 #[derive(Debug, Default)]
 pub struct Kept {

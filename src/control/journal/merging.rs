@@ -8,9 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::artifacts::Artifacts;
 use crate::control::Error;
-use crate::journal::{Kind, Merge, SegmentRef};
-
-use super::reading;
+use crate::journal::{Kind, Merge, SegmentRef, merged};
 
 /// A result that was not taken in by then is made anew: `cas gc` could have taken it for nobody's
 /// (`Store::named_blobs`).
@@ -40,8 +38,8 @@ impl Merging {
         let artifacts = Arc::clone(&self.artifacts);
         let inputs = merge.clone();
         let task = tokio::task::spawn_blocking(move || {
-            let read = |hash: &_| Ok(artifacts.get(hash)?);
-            let Some(made) = reading::merged(&inputs, drained_before, &read)? else {
+            let read = |hash: &_| super::bytes(&artifacts, hash);
+            let Some(made) = merged(&inputs, drained_before, &read)? else {
                 return Ok((None, Instant::now()));
             };
             let began = Instant::now();

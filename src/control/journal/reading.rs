@@ -4,11 +4,9 @@ use crate::artifacts::Artifacts;
 use crate::control::Error;
 use crate::ids::Hash;
 use crate::journal;
-use crate::journal::{Head, Kind, Merge, NewSegment, Segment, SegmentRef};
+use crate::journal::{Head, Kind, Loaded, Segment, SegmentRef};
 use crate::store::StreamRow;
 use crate::stream::{Applied, Fate, Quarantined};
-
-use super::Loaded;
 
 /// The head that a row points at; `None` before the first commit.
 pub(in crate::control) fn head(
@@ -46,16 +44,7 @@ pub(super) fn load(
 
 /// What a stream goes on with from this head.
 pub(in crate::control) fn loaded(artifacts: &Artifacts, head: &Head) -> Result<Loaded, Error> {
-    let mut identities = Vec::new();
-    let mut accepted = Vec::new();
-    each(artifacts, head, Kind::Identities, &mut |segment| {
-        identities.push(segment.identities().collect());
-    })?;
-    each(artifacts, head, Kind::Accepted, &mut |segment| {
-        let left = segment.accepted().filter(|event| event.event_time >= head.drained_before);
-        accepted.extend(left);
-    })?;
-    Ok(Loaded { state: head.state.clone(), identities, accepted, seq: head.seq })
+    head.load(&|hash| super::bytes(artifacts, hash))
 }
 
 /// Everything that was applied, in order.
@@ -80,7 +69,7 @@ pub(in crate::control) fn applied_from(
         if end > skip {
             let bytes = artifacts.get(&named.hash)?;
             let known = usize::try_from(skip.saturating_sub(before)).unwrap_or(usize::MAX);
-            let segment = segment(&bytes, Kind::Applied, named)?;
+            let segment = Segment::named(&bytes, Kind::Applied, named)?;
             if !segment.applied().skip(known).all(&mut *visit) {
                 return Ok(());
             }
@@ -134,33 +123,7 @@ pub(super) fn each(
 ) -> Result<(), Error> {
     for named in head.segments.of(kind) {
         let bytes = artifacts.get(&named.hash)?;
-        visit(&segment(&bytes, kind, named)?);
+        visit(&Segment::named(&bytes, kind, named)?);
     }
     Ok(())
-}
-
-fn segment<'a>(bytes: &'a [u8], kind: Kind, named: &SegmentRef) -> Result<Segment<'a>, Error> {
-    let place = named.hash.to_string();
-    let segment = Segment::parse(bytes, kind, &place)?;
-    if segment.is(named) {
-        return Ok(segment);
-    }
-    let what = format!("is not the segment of {} that its head says", kind.field());
-    Err(Error::Journal(journal::Error::Damaged { place, what }))
-}
-
-/// The one segment that these become; `None` when nothing of them is needed.
-pub(super) fn merged(
-    merge: &Merge,
-    drained_before: i64,
-    get: &dyn Fn(&Hash) -> Result<Vec<u8>, Error>,
-) -> Result<Option<NewSegment>, Error> {
-    let blobs: Vec<Vec<u8>> =
-        merge.inputs.iter().map(|input| get(&input.hash)).collect::<Result<_, _>>()?;
-    let inputs: Vec<Segment<'_>> = blobs
-        .iter()
-        .zip(&merge.inputs)
-        .map(|(blob, named)| segment(blob, merge.kind, named))
-        .collect::<Result<_, _>>()?;
-    Ok(journal::merge(&inputs, merge.level, drained_before)?)
 }

@@ -9,7 +9,7 @@ mod crash;
 use super::*;
 use crate::artifacts::faults;
 use crate::ids::Owner;
-use crate::stream::{Applied, Fate, Quarantined, Reason, Treatment};
+use crate::stream::{Accepted, Applied, Fate, Identity, Quarantined, Reason, Treatment};
 
 fn identity() -> StreamIdentity {
     StreamIdentity {

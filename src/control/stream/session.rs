@@ -23,7 +23,7 @@ use crate::invalid::Invalid;
 use crate::journal::Head;
 use crate::points::{Point, reach};
 use crate::store::StreamStatus;
-use crate::stream::{Anchor, Engine, Kept, Marker, Record};
+use crate::stream::{Anchor, Astray, Engine, Kept, Marker, Record};
 
 /// The header of a marker; its value is the marker's name.
 pub(in crate::control) const MARKER: &str = "finaz-marker";
@@ -564,17 +564,11 @@ pub(super) async fn check_log(
         let Some(edge) = edges.iter().find(|edge| edge.partition == lane.partition) else {
             continue;
         };
-        let (partition, needed) = (lane.partition, lane.next_offset);
-        if needed < edge.earliest {
-            return Err(Error::RecoveryBlocked { partition, needed, earliest: edge.earliest });
-        }
-        if needed > edge.high_water {
-            return Err(Error::OffsetAhead { partition, needed, end: edge.high_water });
-        }
-        let Some(anchor) = lane.anchor.filter(|anchor| anchor.offset >= edge.earliest) else {
+        let partition = lane.partition;
+        let Some(anchor) = lane.check(edge.earliest, edge.high_water).map_err(astray)? else {
             continue;
         };
-        // The last record that was read must still be there, unless retention or compaction took it.
+        // The last record that was read must still be there, unless compaction took it.
         if let Some(got) = broker.record_at(&setup.topic, partition, anchor.offset).await? {
             let seen = Anchor::of(anchor.offset, got.key(), got.value());
             if seen.hash != anchor.hash {
@@ -588,4 +582,13 @@ pub(super) async fn check_log(
         }
     }
     Ok(())
+}
+
+fn astray(astray: Astray) -> Error {
+    match astray {
+        Astray::Blocked { partition, needed, earliest } => {
+            Error::RecoveryBlocked { partition, needed, earliest }
+        }
+        Astray::Ahead { partition, needed, end } => Error::OffsetAhead { partition, needed, end },
+    }
 }
