@@ -23,7 +23,7 @@ run: ## fixture and real prices, from import to two published results
 test: ## every test, those against the real servers included
 	@scripts/test.sh
 
-nightly: ## random cases by the thousand, and every point of the program under every fault; random faults for five minutes
+nightly: ## random cases by the thousand, and every point of the program under every fault; random faults for five minutes; 100,000 simulated seeds
 	@scripts/nightly.sh
 
 mutants: ## mistakes planted one at a time: each must be caught

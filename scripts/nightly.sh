@@ -8,3 +8,5 @@ STREAM_CASES=${STREAM_CASES:-200} scripts/test.sh --test live stream_property --
 . scripts/stack/export.sh
 cargo run --locked -q -- drill chaos --seed "${SEED:-$RANDOM}" --duration "${DURATION:-5m}"
 cargo run --locked -q -- drill kill-matrix --seed "${SEED:-$RANDOM}"
+cargo run --release --locked -q -- drill sim --seed "${SEED:-$RANDOM}" --seeds "${SEEDS:-100000}"
+CONFORMANCE_CASES=${CONFORMANCE_CASES:-2000} scripts/test.sh --test live the_real_store_answers_as_the_model

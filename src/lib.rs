@@ -18,6 +18,7 @@ pub mod nodes;
 pub mod points;
 pub mod replay;
 pub mod rules;
+pub mod sim;
 pub mod snapshot;
 pub mod store;
 pub mod stream;

@@ -31,6 +31,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &["config", "drill", "ids", "invalid", "points", "rules"]),
     ("warehouse", &["config", "flow", "ids", "invalid", "points"]),
     ("broker", &["invalid"]),
+    // all of it in one thread, its services simulated
+    (
+        "sim",
+        &["canonical", "drill", "flow", "ids", "journal", "replay", "rules", "store", "stream"],
+    ),
     // the one that puts them together
     (
         "control",
@@ -49,6 +54,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "points",
             "replay",
             "rules",
+            "sim",
             "snapshot",
             "store",
             "stream",

@@ -3,6 +3,7 @@
 mod chaos;
 mod child;
 mod kill_matrix;
+mod sim;
 mod two_owners;
 
 use finaz::config::Secret;
@@ -19,6 +20,7 @@ pub(crate) enum DrillCommand {
     TwoOwners(two_owners::TwoOwnersArgs),
     Chaos(chaos::ChaosArgs),
     KillMatrix(kill_matrix::KillMatrixArgs),
+    Sim(sim::SimArgs),
     #[command(hide = true)]
     Child(child::ChildArgs),
 }
@@ -28,6 +30,7 @@ pub(crate) async fn run(cx: &mut Context<'_>, command: DrillCommand) -> Result<E
         DrillCommand::TwoOwners(args) => two_owners::run(cx, args).await,
         DrillCommand::Chaos(args) => chaos::run(cx, args).await,
         DrillCommand::KillMatrix(args) => Box::pin(kill_matrix::run(cx, args)).await,
+        DrillCommand::Sim(args) => sim::run(cx, args).await,
         DrillCommand::Child(args) => child::run(&args),
     }
 }

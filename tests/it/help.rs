@@ -55,6 +55,7 @@ fn every_command_of_the_surface_is_there() {
         "drill 2owners",
         "drill chaos",
         "drill kill-matrix",
+        "drill sim",
         "flow list",
         "flow show",
         "flow validate",

@@ -1,6 +1,7 @@
 //! The binary, driven from outside; no server. One test binary, one module per concern.
 
 mod bad_input;
+mod drill_sim;
 mod exits;
 mod help;
 mod offline;

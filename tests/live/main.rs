@@ -4,6 +4,7 @@
 mod admission;
 mod checkpoints;
 mod commits;
+mod conformance;
 mod dice;
 mod disk;
 mod documents;
@@ -30,6 +31,8 @@ mod split;
 mod stack;
 mod stage;
 mod stops;
+#[path = "../store_model/mod.rs"]
+mod store_model;
 mod storm;
 mod stream_fixture;
 mod stream_foreign;

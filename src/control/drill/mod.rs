@@ -17,6 +17,7 @@ mod outages;
 mod owners;
 mod proxy;
 mod server;
+pub mod sim;
 mod stage;
 mod stopped;
 mod wait;
