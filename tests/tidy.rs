@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// For each room of `src/`, the rooms it may name. Read it as the architecture.
 const MAY_USE: &[(&str, &[&str])] = &[
@@ -359,6 +360,30 @@ fn every_guarantee_names_tests_that_are_there() {
             errors.push(format!("docs/guarantees.md: there is no test `{test}`"));
         }
     }
+    report(&errors);
+}
+
+#[test]
+fn every_planted_mistake_fits_the_tree_and_names_a_test_that_is_there() {
+    let tests: String =
+        ["src", "tests"].iter().flat_map(|root| sources(root)).map(|(_, text)| text).collect();
+    let mut errors = Vec::new();
+    let mut seen = 0;
+    for path in files(Path::new("tests/mutants")) {
+        let (text, place) = (fs::read_to_string(&path).expect("text"), path.display());
+        let caught_by = text.lines().find_map(|line| line.strip_prefix("caught-by: "));
+        let test = caught_by.and_then(|by| by.split(' ').next_back()).expect("a line caught-by");
+        if !tests.contains(&format!("fn {test}")) {
+            errors.push(format!("{place}: there is no test {test}"));
+        }
+        let fits = Command::new("git").args(["apply", "--check"]).arg(&path).output();
+        let fits = fits.expect("git, which made the patches");
+        if !fits.status.success() {
+            errors.push(format!("{place}: {}", String::from_utf8_lossy(&fits.stderr)));
+        }
+        seen += 1;
+    }
+    assert!(seen >= 14, "only {seen} planted mistakes");
     report(&errors);
 }
 
