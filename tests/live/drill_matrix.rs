@@ -94,7 +94,7 @@ fn a_matrix_that_is_told_to_end_leaves_nothing_and_takes_no_database_that_is_not
 }
 
 /// Marks the test's database as a drill's, as a drill does it.
-fn mark(stage: &Stage, nonce: &str, folder: &Path) {
+pub(crate) fn mark(stage: &Stage, nonce: &str, folder: &Path) {
     stage.sql("DO $$ BEGIN EXECUTE format('COMMENT ON DATABASE %I IS ''finaz drill''', current_database()); END $$");
     stage.sql(&format!(
         "CREATE SCHEMA finaz_drill;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::drill_matrix::mark;
 use crate::process::{elapsed, until};
 use crate::stage::Stage;
 use crate::topics::{Log, counts, lasting};
@@ -188,21 +189,26 @@ fn an_owner_overtaken_before_it_marked_its_fence_is_fenced_and_takes_it_for_no_r
     stage.set("FINAZ_LEASE_TTL_SEC", "1");
     let flow = stage.live_flow("f", &["even", "odd"]);
     write(&log, 0..20);
+    let folder = stage.path("held");
+    std::fs::create_dir(&folder).expect("a folder");
+    mark(&stage, "a1b2", &folder);
     let run = |owner: &'static str, more: &[&'static str]| {
         let args = log.stream(&flow, &[&RUN[..], &["--owner", owner], more].concat());
-        stage.start(&args)
+        let held = (owner == "stopped").then_some(("FINAZ_DRILL_POINT", "lease.granted:1:a1b2"));
+        stage.start_with(held.as_slice(), &args)
     };
     run("first", &["--once-n", "5"]).wait(SOON).exits(0);
-    // Marks are made one at a time: this holds the next one up, with its lease granted.
-    let marks = std::fs::File::open(stage.artifacts().join("fences/lock")).expect("the lock");
-    marks.lock().expect("ours");
+    // It stops itself with its lease granted, and nothing noted of that.
     let mut stopped = run("stopped", &[]);
-    let owner = "SELECT split_part(owner, '/', 1) FROM finaz.leases WHERE expires_at > clock_timestamp() AND NOT closed";
-    until("it has the lease", SOON, || (stage.column(owner) == ["stopped"]).then_some(()));
-    stopped.signal(Signal::STOP);
-    until("its lease has run out", SOON, || stage.column(owner).is_empty().then_some(()));
-    marks.unlock().expect("ours");
+    let says = until("it stands there", SOON, || {
+        let mut files = std::fs::read_dir(&folder).expect("a folder");
+        files.next().map(|entry| entry.expect("an entry").path())
+    });
+    let live =
+        "SELECT count(*) FROM finaz.leases WHERE expires_at > clock_timestamp() AND NOT closed";
+    until("its lease has run out", SOON, || (stage.count(live) == 0).then_some(()));
     run("taker", &["--once-n", "10"]).wait(SOON).exits(0);
+    std::fs::remove_file(&says).expect("the file is there");
     stopped.signal(Signal::CONT);
     let refused = stopped.wait(SOON).refuses(1, "STREAM_FENCE_OBSOLETO");
     assert_eq!((&refused["fence"], &refused["current_fence"]), (&2.into(), &3.into()), "{refused}");
