@@ -276,7 +276,6 @@ fn names_that_no_checkpoint_has_are_refused_and_a_beginning_must_be_of_one() {
     let Some(log) = Log::new(1) else { return };
     let Some(stage) = Stage::for_log(&log) else { return };
     stage.finaz(&["checkpoint", "commit"]).refuses(2, "STREAM_UNKNOWN");
-    stage.finaz(&["stream", "status", "--group", "nobody"]).refuses(2, "STREAM_UNKNOWN");
     let flow = stage.live_flow("f", &["i"]);
     write(&log, 0..8);
     stage.json(&log.stream(&flow, &["--run-id", "r", "--once-n", "8"]));

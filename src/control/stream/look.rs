@@ -150,16 +150,6 @@ pub async fn status(
     if let (Some(run_id), true) = (run_id, views.is_empty()) {
         return Err(unknown(run_id));
     }
-    if let (Some(group), true) = (group, views.is_empty()) {
-        let hint = "see `finaz stream status`";
-        return Err(Invalid::new(
-            "STREAM_UNKNOWN",
-            "--group",
-            format!("no stream of {}", group.escape_debug()),
-            hint,
-        )
-        .into());
-    }
     let mut streams: Vec<StandingView> = views.into_iter().map(StandingView::of).collect();
     // By number, where names go by digit.
     streams.sort_by(|a, b| (&a.run_id, &a.partitions).cmp(&(&b.run_id, &b.partitions)));
