@@ -43,6 +43,16 @@ pub struct Versions {
     pub broker: String,
 }
 
+impl Versions {
+    /// Of this program and the servers; `cluster` is the id that the broker gives.
+    #[must_use]
+    pub fn of(postgresql: String, cluster: Option<&str>) -> Self {
+        let cluster = cluster.map_or_else(String::new, |id| format!(", cluster {id}"));
+        let broker = format!("of the Kafka protocol{cluster}");
+        Self { finaz: env!("CARGO_PKG_VERSION").to_owned(), postgresql, broker }
+    }
+}
+
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Environment {
     pub os: String,

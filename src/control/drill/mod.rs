@@ -40,9 +40,7 @@ pub use crate::drill::Verdict;
 use super::worker::Stop;
 use super::{Control, Error};
 use crate::config::Secret;
-use crate::drill::{
-    Broke, Check, Environment, Evidence, Moment, Planned, QueueNumbers, Sheet, Versions, page,
-};
+use crate::drill::{Broke, Check, Evidence, Moment, Planned, QueueNumbers, Sheet, Versions, page};
 use crate::ids::Hash;
 use crate::invalid::Invalid;
 use stage::{Means, Stage};
@@ -307,19 +305,8 @@ async fn gather(
         seconds: began.elapsed().as_secs_f64(),
         ttl_sec: stage.ttl.as_secs_f64(),
         fast: request.fast,
-        versions: Versions {
-            finaz: env!("CARGO_PKG_VERSION").to_owned(),
-            postgresql,
-            broker: format!("of the Kafka protocol, cluster {}", cluster.unwrap_or_default()),
-        },
-        environment: Environment {
-            os: std::env::consts::OS.to_owned(),
-            arch: std::env::consts::ARCH.to_owned(),
-            database: stage.place.clone(),
-            brokers: stage.brokers.clone(),
-            topics,
-            folder: stage.mark.folder.clone(),
-        },
+        versions: Versions::of(postgresql, cluster.as_deref()),
+        environment: stage.environment(topics),
         ledger,
         timeline,
         checks,

@@ -16,7 +16,7 @@ use crate::artifacts::Artifacts;
 use crate::broker::Broker;
 use crate::config::Secret;
 use crate::control::{Control, Error, brokers};
-use crate::drill::{Broke, Draw};
+use crate::drill::{Broke, Draw, Environment};
 use crate::invalid::Invalid;
 use crate::store::{
     self, Connect, DrillMark, DrillSession, DrillState, Limits, Store, drill_database,
@@ -73,6 +73,18 @@ pub(super) struct Stage {
 }
 
 impl Stage {
+    /// Where it all was, for the evidence.
+    pub(super) fn environment(&self, topics: Vec<String>) -> Environment {
+        Environment {
+            os: std::env::consts::OS.to_owned(),
+            arch: std::env::consts::ARCH.to_owned(),
+            database: self.place.clone(),
+            brokers: self.brokers.clone(),
+            topics,
+            folder: self.mark.folder.clone(),
+        }
+    }
+
     /// Makes all of it. On an error nothing is left.
     pub(super) async fn set(control: &Control, means: &Means<'_>) -> Result<Self, Error> {
         let options = brokers::options(control)?;

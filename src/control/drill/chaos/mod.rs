@@ -24,7 +24,6 @@ use crate::control::worker::Stop;
 use crate::control::{Control, Error};
 use crate::drill::Broke;
 use crate::drill::chaos::{Dealt, History};
-use crate::invalid::Invalid;
 use ground::Ground;
 use load::Counter;
 use team::{Log, Team};
@@ -79,10 +78,7 @@ pub async fn chaos(
     progress: Progress<'_>,
     mut stop: watch::Receiver<Stop>,
 ) -> Result<CampaignReport, Error> {
-    if request.database.as_ref().is_some_and(|url| !url.expose().contains("://")) {
-        let hint = "write postgresql://user@host:port/database, the password in FINAZ_DATABASE";
-        return Err(Invalid::new("DRILL_DATABASE", "--database", "is no URL", hint).into());
-    }
+    super::check_database(request.database.as_ref())?;
     let began = Instant::now();
     let plan = request.plan();
     let means = Means {

@@ -11,7 +11,7 @@ use crate::control::drill::Files;
 use crate::control::drill::stage::Stage;
 use crate::control::{Control, Error};
 use crate::drill::chaos::{Campaign, History, Plan, Shown, page, show};
-use crate::drill::{Check, Environment, Moment, Versions};
+use crate::drill::{Check, Moment, Versions};
 use crate::ids::Hash;
 
 /// The evidence, and where it lies.
@@ -62,19 +62,8 @@ pub(super) async fn gather(
         ttl_sec: stage.ttl.as_secs_f64(),
         duration_sec: plan.duration().as_secs_f64(),
         recovery_sec: history.end.rest.took_ms.map(|ms| ms as f64 / 1e3),
-        versions: Versions {
-            finaz: env!("CARGO_PKG_VERSION").to_owned(),
-            postgresql,
-            broker: format!("of the Kafka protocol, cluster {}", cluster.unwrap_or_default()),
-        },
-        environment: Environment {
-            os: std::env::consts::OS.to_owned(),
-            arch: std::env::consts::ARCH.to_owned(),
-            database: stage.place.clone(),
-            brokers: stage.brokers.clone(),
-            topics,
-            folder: stage.mark.folder.clone(),
-        },
+        versions: Versions::of(postgresql, cluster.as_deref()),
+        environment: stage.environment(topics),
         lacks,
         ledger,
         done,

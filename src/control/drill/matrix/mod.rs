@@ -23,8 +23,8 @@ use crate::config::Secret;
 use crate::control::worker::Stop;
 use crate::control::{Control, Error};
 use crate::drill::{
-    Broke, CellRun, Check, Draw, Environment, Fault, Fell, LaneMoment, MatrixEvidence, Moment,
-    PLACES, Place, QueueNumbers, Sheet, Verdict, Versions, Work, matrix_page,
+    Broke, CellRun, Check, Draw, Fault, Fell, LaneMoment, MatrixEvidence, Moment, PLACES, Place,
+    QueueNumbers, Sheet, Verdict, Versions, Work, matrix_page,
 };
 use crate::invalid::{Invalid, nearest};
 use cell::{Cell, Played};
@@ -394,19 +394,8 @@ async fn gather(
         ended_at,
         seconds: began.elapsed().as_secs_f64(),
         ttl_sec: TTL.as_secs_f64(),
-        versions: Versions {
-            finaz: env!("CARGO_PKG_VERSION").to_owned(),
-            postgresql,
-            broker: "of the Kafka protocol".to_owned(),
-        },
-        environment: Environment {
-            os: std::env::consts::OS.to_owned(),
-            arch: std::env::consts::ARCH.to_owned(),
-            database: first.place.clone(),
-            brokers: first.brokers.clone(),
-            topics: topics.into_iter().filter(is_ours).collect(),
-            folder: first.mark.folder.clone(),
-        },
+        versions: Versions::of(postgresql, None),
+        environment: first.environment(topics.into_iter().filter(is_ours).collect()),
         ledger,
         checks,
         runs,
