@@ -19,6 +19,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TCP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Sessions of one process: a command needs one, a worker one for each stage of its pipeline.
 const POOL_MAX: usize = 6;
+/// A session that nothing was asked of for this long is asked whether it is still there before it is used: the server may
+/// have ended it while this process was stopped, and the news not have been read yet.
+const IDLE: Duration = Duration::from_millis(10);
 
 /// What we connect with. Its `Debug` does not show the password.
 #[derive(Clone)]
@@ -102,6 +105,16 @@ impl Connect {
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(Duration::from_secs(30)))
             .create_timeout(Some(CONNECT_TIMEOUT))
+            .recycle_timeout(Some(CONNECT_TIMEOUT))
+            .pre_recycle(Hook::async_fn(|client, metrics| {
+                let idle = metrics.last_used() >= IDLE;
+                Box::pin(async move {
+                    if idle {
+                        client.check_connection().await.map_err(HookError::Backend)?;
+                    }
+                    Ok(())
+                })
+            }))
             .post_create(Hook::async_fn(move |client, _metrics| {
                 let session = session.clone();
                 Box::pin(

@@ -1,6 +1,6 @@
 //! The row of a stream: who may move it, from where, and what a lost reply to its COMMIT means.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use finaz::ids::{Hash, Owner, StreamIdentity};
 use finaz::store::{
@@ -8,6 +8,7 @@ use finaz::store::{
     StreamVerdict,
 };
 
+use crate::process::until;
 use crate::proxy::{Loss, Proxy};
 use crate::stage::Stage;
 
@@ -182,4 +183,28 @@ fn what_is_said_of_a_stream_stays_said_and_moves_nothing() {
             assert_eq!(store.streams(run, group).await.expect("rows").len(), found, "{run:?}");
         }
     });
+}
+
+#[test]
+fn a_session_that_the_server_ended_while_it_was_idle_is_replaced_and_not_used() {
+    let Some(stage) = Stage::without_warehouse() else { return };
+    let store = store(stage.pg_url());
+    // Of one thread: while nobody waits on it, nothing reads what the server says, as in a process that is stopped.
+    let asleep = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let asleep = asleep.expect("a runtime");
+    let look = || asleep.block_on(store.stream(NAME));
+    assert_eq!(look().expect("an answer"), None);
+    let others = "datname = current_database() AND pid <> pg_backend_pid()";
+    for _ in 0..5 {
+        let since = Instant::now();
+        let ended =
+            format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}");
+        assert_eq!(stage.column(&ended).len(), 1, "not the one session of the store");
+        until("the session is gone", Duration::from_secs(20), || {
+            let left =
+                stage.count(&format!("SELECT count(*) FROM pg_stat_activity WHERE {others}"));
+            (left == 0 && since.elapsed() > Duration::from_millis(20)).then_some(())
+        });
+        assert_eq!(look().expect("a new session"), None);
+    }
 }

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::instance::{Instance, kill};
 use crate::process::{Process, elapsed, poll, until};
+use crate::proxy::{Mode, Proxy};
 use crate::stage::Stage;
 use crate::topics::{Log, lasting};
 
@@ -107,6 +108,28 @@ fn sessions_that_are_ended_under_a_daemon_cost_it_nothing() {
         committed(&stage, round * 20 + 20);
     }
     ends_as_undisturbed(&stage, &log, &flow, daemon);
+}
+
+#[test]
+fn a_daemon_told_to_end_while_it_is_cut_off_for_a_moment_is_drained() {
+    let Some(log) = Log::new(1) else { return };
+    let Some(mut stage) = Stage::for_log(&log) else { return };
+    let flow = stage.live_flow("f", &["i"]);
+    write(&log, 0..20);
+    let server = stage.pg_url().to_owned();
+    let proxy = Proxy::to(&stage, &server);
+    stage.set("FINAZ_PG_URL", &proxy.url(&server));
+    stage.set("FINAZ_LEASE_TTL_SEC", "60");
+    let daemon = daemon(&stage, &log, &flow);
+    committed(&stage, 20);
+    proxy.set(Mode::Cut);
+    write(&log, 20..40);
+    // It waits longer each time: it is told in one of these pauses.
+    let tries = || daemon.said().matches("trying again from the last commit").count();
+    until("it waits", SOON, || (tries() >= 4).then_some(()));
+    proxy.set(Mode::Pass);
+    ends_as_undisturbed(&stage, &log, &flow, daemon);
+    assert_eq!(stage.json(&["lease", "list", "--active"])["leases"], json!([]));
 }
 
 #[test]

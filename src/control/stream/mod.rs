@@ -340,6 +340,7 @@ async fn sessions(
 ) -> Result<Closed, Error> {
     let mut pause = PAUSE_MIN;
     let mut away_since: Option<Instant> = None;
+    let mut last = false;
     loop {
         let mut progressed = false;
         let ended = match Session::open(control, setup, broker, held).await {
@@ -370,9 +371,14 @@ async fn sessions(
             () = tokio::time::sleep(pause) => {}
             _changed = stop.changed() => {}
         }
-        if let Stop::Drain(signal) | Stop::Now(signal) = *stop.borrow() {
-            tracing::warn!("ended while a service is away: it goes on from the last commit");
-            return Err(Error::Interrupted { signal });
+        match *stop.borrow() {
+            // What was only cut off for a moment is still drained.
+            Stop::Drain(_) if !last => last = true,
+            Stop::Drain(signal) | Stop::Now(signal) => {
+                tracing::warn!("ended while a service is away: it goes on from the last commit");
+                return Err(Error::Interrupted { signal });
+            }
+            Stop::No => {}
         }
         pause = (pause * 2).min(PAUSE_MAX);
     }
