@@ -21,7 +21,7 @@ use crate::manifest::Document;
 
 pub use batch::{FeatureBatch, Series, Times, compute, gather, unite};
 pub use duration::{FORM as DURATION_FORM, parse as nanoseconds};
-pub use plan::{Input, InstrumentState, NodeSpec};
+pub use plan::{Input, InstrumentState, NodeSpec, Numbers};
 pub use project::{Error, InstrumentColumns, Projection, check_fields, project};
 
 /// A manifest of kind `Flow` that was found good.
@@ -82,7 +82,7 @@ impl Flow {
 
     /// Sends one event through the nodes: a value for each of [`Flow::fields`], NaN for null; gives one for each node.
     #[must_use]
-    pub fn push(&self, nodes: &mut InstrumentState, fields: &[f64]) -> Vec<f64> {
+    pub fn push(&self, nodes: &mut InstrumentState, fields: &[f64]) -> Numbers {
         nodes.push(&self.plan, fields)
     }
 }

@@ -4,6 +4,9 @@ use crate::canonical::Value;
 use crate::invalid::Invalid;
 use crate::nodes::{self, Node};
 
+/// A few numbers of one event: its fields, or what the nodes made of them; NaN for null. Most flows have one or two.
+pub type Numbers = smallvec::SmallVec<[f64; 2]>;
+
 /// One node of a flow.
 #[derive(Clone, Debug)]
 pub struct NodeSpec {
@@ -125,8 +128,8 @@ impl InstrumentState {
     }
 
     /// Takes in one event: a value for each of the plan's fields, NaN for null; gives one for each node.
-    pub(super) fn push(&mut self, plan: &Plan, fields: &[f64]) -> Vec<f64> {
-        let mut values = vec![f64::NAN; self.nodes.len()];
+    pub(super) fn push(&mut self, plan: &Plan, fields: &[f64]) -> Numbers {
+        let mut values = Numbers::from_elem(f64::NAN, self.nodes.len());
         for step in &plan.steps {
             let x = match step.source {
                 Source::Field(field) => fields[field],

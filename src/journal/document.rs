@@ -196,7 +196,7 @@ fn read_applied(value: Value) -> Option<Applied> {
     Some(Applied {
         event_time: int(&time)?,
         instrument: as_text(instrument)?.into(),
-        values: each(values, |x| read_float(&x))?,
+        values: each(values, |x| read_float(&x))?.into(),
     })
 }
 

@@ -16,7 +16,7 @@ use super::document::{quarantined_row, read_quarantined};
 use super::segment::{Header, Kind, NewSegment, Segment};
 use super::{Error, damaged};
 use crate::canonical;
-use crate::stream::{Accepted, Applied, Fate, Identity, Quarantined, Reason, Treatment};
+use crate::stream::{Accepted, Applied, Fate, Identity, Numbers, Quarantined, Reason, Treatment};
 
 const FATE: usize = 30;
 const IDENTITY: usize = 24;
@@ -218,7 +218,7 @@ impl Segment<'_> {
             seq: u64::from_le_bytes(row[12..20].try_into().expect("8 bytes")),
             id: id_at(row, 20),
             partition: i32_at(row, 36),
-            fields: floats(&row[ACCEPTED..]).into(),
+            fields: floats(&row[ACCEPTED..]),
         })
     }
 
@@ -366,7 +366,7 @@ fn id_at(row: &[u8], at: usize) -> [u8; 16] {
     row[at..at + 16].try_into().expect("16 bytes")
 }
 
-fn floats(bytes: &[u8]) -> Vec<f64> {
+fn floats(bytes: &[u8]) -> Numbers {
     bytes.as_chunks::<8>().0.iter().map(|x| f64::from_le_bytes(*x)).collect()
 }
 

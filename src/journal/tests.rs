@@ -73,7 +73,7 @@ fn applied_event() -> impl Strategy<Value = Applied> {
         |(event_time, instrument, values)| Applied {
             event_time,
             instrument: instrument.into(),
-            values,
+            values: values.into(),
         },
     )
 }
@@ -377,7 +377,7 @@ fn small() -> Vec<NewSegment> {
             applied: vec![Applied {
                 event_time: 1,
                 instrument: "sim.beta".into(),
-                values: vec![f64::NAN],
+                values: [f64::NAN][..].into(),
             }],
             quarantined: vec![Quarantined {
                 partition: 0,

@@ -3,17 +3,17 @@
 //! Watermarks depend on records and markers alone: the same log gives the same decisions at any speed, with
 //! any pauses and any restarts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use twox_hash::XxHash3_64;
 
 use super::identities::{Identities, Seen};
-use super::lane::{Lane, Marker};
+use super::lane::{Lane, Lanes, Marker};
 use super::waitroom::{Waiting, Waitroom};
 use super::{Applied, Delta, Fate, Identity, Ledger, Quarantined, Reason, Treatment, identity_of};
 use crate::flow::scan::{self, Cell};
-use crate::flow::{Flow, InstrumentState};
+use crate::flow::{Flow, InstrumentState, Numbers};
 use crate::ids::Hash;
 
 /// What a run is bound to.
@@ -55,7 +55,7 @@ pub(super) struct Running {
 #[derive(Debug)]
 pub struct Engine {
     pub(super) plan: Plan,
-    pub(super) lanes: BTreeMap<i32, Lane>,
+    pub(super) lanes: Lanes,
     pub(super) index: HashMap<String, usize>,
     pub(super) running: Vec<Running>,
     pub(super) identities: Identities,
@@ -80,7 +80,7 @@ pub struct Engine {
 pub(super) struct Sound<'a> {
     pub(super) message: Message<'a>,
     pub(super) payload: u64,
-    pub(super) fields: Arc<[f64]>,
+    pub(super) fields: Numbers,
 }
 
 /// Why a record goes to quarantine.
@@ -136,14 +136,14 @@ impl Engine {
 
     /// A partition of which nothing was read begins here.
     pub fn begin(&mut self, partition: i32, offset: i64) {
-        if let Some(lane) = self.lanes.get_mut(&partition).filter(|lane| lane.ledger.read == 0) {
+        if let Some(lane) = self.lanes.get_mut(partition).filter(|lane| lane.ledger.read == 0) {
             lane.next_offset = lane.next_offset.max(offset);
         }
     }
 
     /// Takes in one record; gives what became of it. A record before the next offset was decided already: `None`.
     pub fn take(&mut self, record: Record<'_>) -> Option<Treatment> {
-        let lane = self.lanes.get_mut(&record.partition)?;
+        let lane = self.lanes.get_mut(record.partition)?;
         if record.offset < lane.next_offset {
             return None;
         }
@@ -156,7 +156,7 @@ impl Engine {
 
     /// A record that the client could not decode; whatever of it there is, is kept.
     pub fn omit(&mut self, partition: i32, offset: i64, detail: &str, raw: &[u8]) {
-        let Some(lane) = self.lanes.get_mut(&partition).filter(|l| l.next_offset <= offset) else {
+        let Some(lane) = self.lanes.get_mut(partition).filter(|l| l.next_offset <= offset) else {
             return;
         };
         lane.next_offset = offset + 1;
@@ -175,7 +175,7 @@ impl Engine {
 
     /// Offsets before this one hold nothing more: markers of transactions, aborted and compacted records.
     pub fn skip_to(&mut self, partition: i32, offset: i64) {
-        if let Some(lane) = self.lanes.get_mut(&partition).filter(|l| l.next_offset < offset) {
+        if let Some(lane) = self.lanes.get_mut(partition).filter(|l| l.next_offset < offset) {
             lane.next_offset = offset;
             self.passed = true;
         }
@@ -195,7 +195,7 @@ impl Engine {
 
     /// A marker in the log: evidence about what is to come, no record of the ledger.
     pub fn mark(&mut self, partition: i32, offset: i64, marker: Marker) {
-        let Some(lane) = self.lanes.get_mut(&partition).filter(|l| l.next_offset <= offset) else {
+        let Some(lane) = self.lanes.get_mut(partition).filter(|l| l.next_offset <= offset) else {
             return;
         };
         lane.next_offset = offset + 1;
@@ -276,7 +276,12 @@ impl Engine {
         let identity = Identity { id, payload: payload_of(value) };
         let time = head.event_time;
         let jump = self.jump(record.partition, time);
-        match (self.identities.look(identity), jump) {
+        // Noted at once: a look first would search the same place twice.
+        let seen = match jump {
+            None => self.identities.note(identity),
+            Some(_) => self.identities.look(identity),
+        };
+        match (seen, jump) {
             (Seen::New, Some(detail)) => {
                 return self.refuse(record, id, Why::omitted(Reason::TimeJump, detail, event_id));
             }
@@ -297,7 +302,6 @@ impl Engine {
                 return (id, Treatment::Duplicate, reason);
             }
         }
-        self.identities.note(identity);
         self.delta.identities.push(identity);
         if let Some(watermark) = self.late(record.partition, time) {
             let detail = format!("event time {time} is before the watermark {watermark}");
@@ -321,7 +325,7 @@ impl Engine {
         partition: i32,
         instrument: usize,
         message: &Message<'_>,
-        fields: Arc<[f64]>,
+        fields: Numbers,
     ) -> Reason {
         let Message { head: scan::Head { event_time, seq, .. }, id } = message;
         let (event_time, seq, id) = (*event_time, *seq, *id);
@@ -368,21 +372,21 @@ impl Engine {
 
     /// In words, when the time is too far ahead to be believed.
     pub(super) fn jump(&self, partition: i32, time: i64) -> Option<String> {
-        let highest = self.lanes.get(&partition)?.max_time?;
+        let highest = self.lanes.get(partition)?.max_time?;
         let far = time > highest.saturating_add(self.plan.max_jump_ns);
         far.then(|| format!("event time {time} is more than max_jump ahead of {highest}"))
     }
 
     /// The watermark that the time is before: that of its own partition, or that up to which events were applied.
     pub(super) fn late(&self, partition: i32, time: i64) -> Option<i64> {
-        let own = self.lanes.get(&partition)?.watermark(self.plan.flow.allowed_lateness_ns);
+        let own = self.lanes.get(partition)?.watermark(self.plan.flow.allowed_lateness_ns);
         let watermark = own.unwrap_or(i64::MIN).max(self.watermark);
         (time < watermark).then_some(watermark)
     }
 
     /// A record of the flow moves its partition's watermark, and wakes the partition.
     pub(super) fn see_time(&mut self, partition: i32, time: i64) {
-        if let Some(lane) = self.lanes.get_mut(&partition) {
+        if let Some(lane) = self.lanes.get_mut(partition) {
             lane.max_time = Some(lane.max_time.map_or(time, |highest| highest.max(time)));
             (lane.active, lane.idle, lane.ended) = (true, false, false);
         }
@@ -417,7 +421,7 @@ impl Engine {
 
     fn settle(&mut self, record: Record<'_>, id: [u8; 16], treatment: Treatment, reason: Reason) {
         let Record { partition, offset, .. } = record;
-        if let Some(lane) = self.lanes.get_mut(&partition) {
+        if let Some(lane) = self.lanes.get_mut(partition) {
             lane.ledger.count(treatment, reason);
         }
         self.delta.fates.push(Fate { id, partition, offset, treatment, reason });
@@ -429,7 +433,7 @@ impl Engine {
     /// Moves W to the minimum of what the active partitions say, and applies what lies before it.
     pub(super) fn advance(&mut self) {
         let lateness = self.plan.flow.allowed_lateness_ns;
-        let said = self.lanes.values().filter_map(|lane| lane.says(lateness)).min();
+        let said = self.lanes.least(lateness);
         let watermark = match said {
             Some(watermark) => watermark,
             None if self.has_ended() => i64::MAX,
@@ -449,11 +453,7 @@ impl Engine {
 }
 
 /// The numbers of the fields that the flow reads; NaN for null or a field that is not there.
-pub(super) fn numbers(
-    names: &[String],
-    cells: &[Cell],
-    value: &[u8],
-) -> Result<Arc<[f64]>, String> {
+pub(super) fn numbers(names: &[String], cells: &[Cell], value: &[u8]) -> Result<Numbers, String> {
     let number = |(cell, name): (&Cell, &String)| {
         cell.number(value)
             .map_err(|kind| format!("`{name}` is {kind}, and a node computes with numbers"))

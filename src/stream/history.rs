@@ -70,7 +70,7 @@ impl Engine {
         };
         let home = partition(head.instrument.as_bytes(), self.plan.topic_partitions);
         let home = i32::try_from(home).unwrap_or(i32::MAX);
-        if !self.lanes.contains_key(&home) {
+        if self.lanes.get(home).is_none() {
             return Ok(Seeded::Filtered);
         }
         let Some(instrument) = self.reads(&head.instrument) else { return Ok(Seeded::Filtered) };
@@ -153,7 +153,7 @@ impl Engine {
 
     /// Notes a record below the offset at which a partition will be opened: the last one must still be there then.
     pub fn pass(&mut self, record: Record<'_>) {
-        if let Some(lane) = self.lanes.get_mut(&record.partition) {
+        if let Some(lane) = self.lanes.get_mut(record.partition) {
             lane.remember(record.offset, record.key, record.value);
         }
     }

@@ -1,5 +1,7 @@
-//! Every event that was seen, by identity: 24 bytes each in open addressing, never more than 32.
+//! Every event that was seen, by identity: 24 bytes each and one to find it by, never more than 32 together.
 //!
+//! Open addressing by buckets of eight. A word beside each bucket has a byte of each of its identities, so that a search
+//! for one that is new touches that word and hardly ever an identity ("Swiss tables", <https://abseil.io/about/design/swisstables>).
 //! Shards grow by an eighth and one at a time, so that neither the share of empty places nor a moment of
 //! growth costs much memory. Nothing is ever forgotten: an identity lives as long as its run.
 
@@ -7,9 +9,13 @@ use super::Identity;
 
 /// As many as the first ten bits of an identity tell apart.
 const SHARDS: usize = 1 << 10;
-const ENTRY_MIN: usize = 8;
-/// A shard grows when it is fuller than this, in 64ths: by an eighth, so it is never emptier than 0.76.
-const FULL_64THS: usize = 55;
+/// Places in a bucket: as many bytes as its word has.
+const BUCKET: usize = 8;
+/// A shard grows when it is fuller than this, in 64ths: by an eighth, so it is hardly ever emptier than 0.82.
+const FULL_64THS: usize = 59;
+
+/// Halves of the identity, payload.
+type Entry = (u64, u64, u64);
 
 /// The set of identities.
 #[derive(Debug)]
@@ -20,9 +26,18 @@ pub(super) struct Identities {
 
 #[derive(Clone, Debug, Default)]
 struct Shard {
-    /// (high and low half of the identity, payload); an empty place has zeros in both halves.
-    places: Vec<(u64, u64, u64)>,
+    /// A word for each bucket: from its low byte on, a byte that is not zero for each place that is taken. Places are taken
+    /// in order.
+    words: Vec<u64>,
+    /// The places of all buckets; those not taken hold anything.
+    places: Vec<Entry>,
     used: usize,
+}
+
+/// Where an identity is, or belongs.
+enum Place {
+    Taken(usize),
+    Empty(usize),
 }
 
 /// What the set says of an event.
@@ -51,8 +66,10 @@ impl Identities {
     /// Bytes that the places take.
     #[must_use]
     pub(super) fn bytes(&self) -> usize {
-        let entry = size_of::<(u64, u64, u64)>();
-        self.shards.iter().map(|shard| shard.places.capacity() * entry).sum()
+        let of = |shard: &Shard| {
+            shard.places.capacity() * size_of::<Entry>() + shard.words.capacity() * size_of::<u64>()
+        };
+        self.shards.iter().map(of).sum()
     }
 
     /// Makes room for as many more, so that nothing has to grow while they are noted.
@@ -67,20 +84,32 @@ impl Identities {
     #[must_use]
     pub(super) fn look(&self, identity: Identity) -> Seen {
         let (high, low) = halves(identity.id);
-        let places = &self.shards[shard_of(high)].places;
-        if places.is_empty() {
+        let shard = &self.shards[shard_of(high)];
+        if shard.words.is_empty() {
             return Seen::New;
         }
-        let (seen_high, seen_low, payload) = places[find(places, (high, low, 0))];
-        said((seen_high, seen_low), payload == identity.payload)
+        match shard.find(high, low) {
+            Place::Taken(place) => said(shard.places[place], identity),
+            Place::Empty(_) => Seen::New,
+        }
     }
 
     /// Notes an event, unless it is known; says what was known of it.
     pub(super) fn note(&mut self, identity: Identity) -> Seen {
         let (high, low) = halves(identity.id);
-        let seen = self.shards[shard_of(high)].note((high, low, identity.payload));
-        self.count += usize::from(seen == Seen::New);
-        seen
+        let shard = &mut self.shards[shard_of(high)];
+        if shard.used * 64 >= shard.places.len() * FULL_64THS {
+            shard.grow();
+        }
+        match shard.find(high, low) {
+            Place::Taken(place) => said(shard.places[place], identity),
+            Place::Empty(place) => {
+                shard.put(place, (high, low, identity.payload));
+                shard.used += 1;
+                self.count += 1;
+                Seen::New
+            }
+        }
     }
 }
 
@@ -88,35 +117,66 @@ fn shard_of(high: u64) -> usize {
     usize::try_from(high >> 54).expect("ten bits")
 }
 
-fn said(place: (u64, u64), same: bool) -> Seen {
-    match (place, same) {
-        ((0, 0), _) => Seen::New,
-        (_, true) => Seen::Before,
-        (_, false) => Seen::Otherwise,
-    }
+/// A byte of an identity by which it is told from others of its bucket; zero is an empty place.
+fn byte_of(high: u64) -> u64 {
+    (high & 0xff).max(1)
 }
 
-/// The halves of an identity, which never are both zero: that would be an empty place.
+fn said(held: Entry, identity: Identity) -> Seen {
+    if held.2 == identity.payload { Seen::Before } else { Seen::Otherwise }
+}
+
 fn halves(id: [u8; 16]) -> (u64, u64) {
     let whole = u128::from_be_bytes(id);
     let high = u64::try_from(whole >> 64).expect("the upper half");
     let low = u64::try_from(whole & u128::from(u64::MAX)).expect("the lower half");
-    if (high, low) == (0, 0) { (0, 1) } else { (high, low) }
+    (high, low)
+}
+
+/// The bytes of a word that are zero, each by its highest bit, and no others: no carry leaves a byte.
+fn zeros(word: u64) -> u64 {
+    let low = LOWEST * 0x7f;
+    !(((word & low) + low) | word | low)
+}
+
+/// The lowest bit of each byte.
+const LOWEST: u64 = u64::from_ne_bytes([1; 8]);
+
+/// Which byte the lowest bit is in.
+fn byte_at(bits: u64) -> usize {
+    (bits.trailing_zeros() / 8) as usize
 }
 
 impl Shard {
-    fn note(&mut self, entry: (u64, u64, u64)) -> Seen {
-        if self.used * 64 >= self.places.len() * FULL_64THS {
-            self.grow();
+    /// The place of an identity, or the empty one where it belongs.
+    #[inline]
+    fn find(&self, high: u64, low: u64) -> Place {
+        // The upper half of a product spreads the low bits over any number of buckets, powers of two or not.
+        let spread = (u128::from(low) * self.words.len() as u128) >> 64;
+        let mut bucket = usize::try_from(spread).expect("below the number of buckets");
+        let byte = byte_of(high) * LOWEST;
+        loop {
+            let word = self.words[bucket];
+            let mut alike = zeros(word ^ byte);
+            while alike != 0 {
+                let place = bucket * BUCKET + byte_at(alike);
+                let held = self.places[place];
+                if (held.0, held.1) == (high, low) {
+                    return Place::Taken(place);
+                }
+                alike &= alike - 1;
+            }
+            let empty = zeros(word);
+            if empty != 0 {
+                return Place::Empty(bucket * BUCKET + byte_at(empty));
+            }
+            bucket = if bucket + 1 == self.words.len() { 0 } else { bucket + 1 };
         }
-        let place = find(&self.places, entry);
-        let (high, low, payload) = self.places[place];
-        let seen = said((high, low), payload == entry.2);
-        if seen == Seen::New {
-            self.places[place] = entry;
-            self.used += 1;
-        }
-        seen
+    }
+
+    fn put(&mut self, place: usize, entry: Entry) {
+        self.words[place / BUCKET] |= byte_of(entry.0) << (place % BUCKET * 8);
+        self.places[place] = entry;
     }
 
     #[cold]
@@ -124,34 +184,25 @@ impl Shard {
         self.grow_to(self.places.len() + self.places.len() / 8);
     }
 
-    /// At least so many places, of which one at least stays empty: else a search would have no end.
+    /// At least so many places, in whole buckets. One place at least stays empty: else a search would have no end.
     fn grow_to(&mut self, size: usize) {
-        let size = size.max(ENTRY_MIN);
-        if size <= self.places.len() {
+        let buckets = size.div_ceil(BUCKET).max(1);
+        if buckets <= self.words.len() {
             return;
         }
-        let mut places = Vec::new();
-        places.reserve_exact(size);
-        places.resize(size, (0, 0, 0));
-        for entry in self.places.iter().filter(|entry| (entry.0, entry.1) != (0, 0)) {
-            let place = find(&places, *entry);
-            places[place] = *entry;
+        let mut grown = Self { words: Vec::new(), places: Vec::new(), used: self.used };
+        grown.words.reserve_exact(buckets);
+        grown.words.resize(buckets, 0);
+        grown.places.reserve_exact(buckets * BUCKET);
+        grown.places.resize(buckets * BUCKET, (0, 0, 0));
+        for (bucket, word) in self.words.iter().enumerate() {
+            let taken = if zeros(*word) == 0 { BUCKET } else { byte_at(zeros(*word)) };
+            for entry in &self.places[bucket * BUCKET..bucket * BUCKET + taken] {
+                let (Place::Taken(place) | Place::Empty(place)) = grown.find(entry.0, entry.1);
+                grown.put(place, *entry);
+            }
         }
-        self.places = places;
-    }
-}
-
-/// The place of an identity, or the empty one where it belongs.
-fn find(places: &[(u64, u64, u64)], (high, low, _): (u64, u64, u64)) -> usize {
-    // The upper half of a product spreads the low bits over any number of places, powers of two or not.
-    let spread = (u128::from(low) * places.len() as u128) >> 64;
-    let mut at = usize::try_from(spread).expect("below the number of places");
-    loop {
-        let seen = (places[at].0, places[at].1);
-        if seen == (0, 0) || seen == (high, low) {
-            return at;
-        }
-        at = if at + 1 == places.len() { 0 } else { at + 1 };
+        *self = grown;
     }
 }
 

@@ -78,6 +78,59 @@ pub(super) struct Last {
     pub(super) value: Option<Vec<u8>>,
 }
 
+/// The partitions of an engine, by number: few, and each is asked for several times a record.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lanes(Vec<(i32, Lane)>);
+
+impl FromIterator<(i32, Lane)> for Lanes {
+    fn from_iter<I: IntoIterator<Item = (i32, Lane)>>(lanes: I) -> Self {
+        let mut lanes: Vec<(i32, Lane)> = lanes.into_iter().collect();
+        lanes.sort_by_key(|(partition, _)| *partition);
+        lanes.dedup_by_key(|(partition, _)| *partition);
+        Self(lanes)
+    }
+}
+
+impl Lanes {
+    fn at(&self, partition: i32) -> Option<usize> {
+        self.0.binary_search_by_key(&partition, |(partition, _)| *partition).ok()
+    }
+
+    pub(super) fn get(&self, partition: i32) -> Option<&Lane> {
+        self.at(partition).map(|at| &self.0[at].1)
+    }
+
+    pub(super) fn get_mut(&mut self, partition: i32) -> Option<&mut Lane> {
+        self.at(partition).map(|at| &mut self.0[at].1)
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Lane> {
+        self.0.iter().map(|(_, lane)| lane)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (i32, &Lane)> {
+        self.0.iter().map(|(partition, lane)| (*partition, lane))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (i32, &mut Lane)> {
+        self.0.iter_mut().map(|(partition, lane)| (*partition, lane))
+    }
+
+    /// What all of them that have a say agree on.
+    pub(super) fn least(&self, lateness: i64) -> Option<i64> {
+        // A loop: `min` of an iterator copies the iterator, which waits for what was stored just before.
+        let mut least = None;
+        for (_, lane) in &self.0 {
+            if let Some(says) = lane.says(lateness)
+                && least.is_none_or(|least| says < least)
+            {
+                least = Some(says);
+            }
+        }
+        least
+    }
+}
+
 impl Lane {
     /// W_p: nothing before it is accepted any more. `None` while nothing came.
     pub(super) fn watermark(&self, lateness: i64) -> Option<i64> {

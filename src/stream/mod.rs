@@ -21,6 +21,7 @@ mod state;
 mod tests;
 mod waitroom;
 
+pub use crate::flow::Numbers;
 pub use engine::{Engine, Plan, Record};
 pub use forecast::{Movement, Reach, blocked_in_sec};
 pub use history::{Foreseen, Seeded};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::flow::Numbers;
 use crate::ids::Hash;
 
 /// What became of a record. Every record has exactly one; `read` is their sum.
@@ -125,7 +126,7 @@ pub struct Accepted {
     pub id: [u8; 16],
     pub partition: i32,
     /// One for each field that the flow reads, in its plan's order; NaN for null.
-    pub fields: Arc<[f64]>,
+    pub fields: Numbers,
 }
 
 /// An event that was sent through the nodes.
@@ -134,7 +135,7 @@ pub struct Applied {
     pub event_time: i64,
     pub instrument: Arc<str>,
     /// One a node, in the flow's order; NaN for null.
-    pub values: Vec<f64>,
+    pub values: Numbers,
 }
 
 /// A record that was not taken, whole; or the note, without its bytes, that it was taken later on.

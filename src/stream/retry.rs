@@ -46,7 +46,7 @@ impl Engine {
     fn sound<'a>(&self, record: Record<'a>, cells: &mut [Cell]) -> Result<Sound<'a>, Retried> {
         let omitted = |reason, detail| Retried::still(Treatment::Omitted, reason, detail);
         let flow = &self.plan.flow;
-        if self.lanes.get(&record.partition).is_none_or(|lane| lane.ledger.omitted == 0) {
+        if self.lanes.get(record.partition).is_none_or(|lane| lane.ledger.omitted == 0) {
             return Err(omitted(Reason::None, "nothing was omitted of its partition".to_owned()));
         }
         let Some(value) = record.value else {
@@ -91,9 +91,9 @@ impl Engine {
         self.identities.note(identity);
         self.delta.identities.push(identity);
         // What the partition said of its end was said behind this record.
-        let said = self.lanes.get(&partition).map(|lane| (lane.idle, lane.ended));
+        let said = self.lanes.get(partition).map(|lane| (lane.idle, lane.ended));
         let reason = self.accept(partition, instrument, &message, fields);
-        if let (Some(lane), Some((idle, ended))) = (self.lanes.get_mut(&partition), said) {
+        if let (Some(lane), Some((idle, ended))) = (self.lanes.get_mut(partition), said) {
             (lane.idle, lane.ended) = (idle, ended);
             lane.ledger.take_back(reason == Reason::Gap);
         }

@@ -139,8 +139,8 @@ impl Engine {
     #[must_use]
     pub fn standings(&self) -> Vec<Standing> {
         let lateness = self.plan.flow.allowed_lateness_ns;
-        let standing = |(partition, lane): (&i32, &Lane)| Standing {
-            partition: *partition,
+        let standing = |(partition, lane): (i32, &Lane)| Standing {
+            partition,
             next_offset: lane.next_offset,
             ledger: lane.ledger,
             markers: lane.markers,
@@ -165,7 +165,7 @@ impl Engine {
         let lateness = self.plan.flow.allowed_lateness_ns;
         let holds = |lane: &Lane| lane.says(lateness) == Some(i64::MIN);
         let silent = self.lanes.iter().filter(|(_, lane)| self.waiting.len() > 0 && holds(lane));
-        silent.map(|(partition, _)| *partition).collect()
+        silent.map(|(partition, _)| partition).collect()
     }
 
     /// Accepted events that wait for the watermark.
@@ -181,7 +181,7 @@ impl Engine {
     }
 
     fn keep(&mut self) -> Value {
-        let lanes = self.lanes.iter_mut().map(|(partition, lane)| lane_value(*partition, lane));
+        let lanes = self.lanes.iter_mut().map(|(partition, lane)| lane_value(partition, lane));
         let lanes = Value::List(lanes.collect());
         let instruments = self.running.iter().map(|running| {
             object([
@@ -233,7 +233,7 @@ impl Engine {
         self.watermark = as_int(map.get("watermark")?)?;
         for lane in as_list(map.get("lanes")?)? {
             let (partition, lane) = lane_of(lane)?;
-            *self.lanes.get_mut(&partition)? = lane;
+            *self.lanes.get_mut(partition)? = lane;
         }
         for instrument in as_list(map.get("instruments")?)? {
             let map = as_map(instrument)?;

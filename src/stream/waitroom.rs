@@ -5,7 +5,8 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
-use std::sync::Arc;
+
+use crate::flow::Numbers;
 
 /// With more partitions than this, all go to the heap: the heads are looked at one by one.
 const QUEUES_MAX: usize = 64;
@@ -18,7 +19,7 @@ pub(super) struct Waiting {
     pub(super) instrument: usize,
     pub(super) seq: u64,
     pub(super) id: [u8; 16],
-    pub(super) fields: Arc<[f64]>,
+    pub(super) fields: Numbers,
 }
 
 impl Waiting {
@@ -151,7 +152,7 @@ mod tests {
         ) {
             let (mut room, mut all) = (Waitroom::default(), Vec::new());
             for (partition, event_time, instrument, seq) in events {
-                let fields = Arc::from([0.0]);
+                let fields = Numbers::from_slice(&[0.0]);
                 let event = Waiting { event_time, instrument, seq, id: [0; 16], fields };
                 all.push(event.clone());
                 room.push(partition, event);
@@ -182,7 +183,7 @@ mod tests {
                     }
                     seq += 1;
                     waits.push((event_time, partition, seq));
-                    let fields = Arc::from([0.0]);
+                    let fields = Numbers::from_slice(&[0.0]);
                     let event = Waiting { event_time, instrument: 0, seq, id: [0; 16], fields };
                     room.push(partition, event);
                 }

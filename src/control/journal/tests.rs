@@ -37,12 +37,12 @@ fn delta(n: u8) -> Delta {
             seq: 1,
             id: [n; 16],
             partition: 0,
-            fields: [0.1].into(),
+            fields: [0.1][..].into(),
         }],
         applied: vec![Applied {
             event_time: time,
             instrument: "sim.alpha".into(),
-            values: vec![f64::NAN],
+            values: [f64::NAN][..].into(),
         }],
         quarantined: vec![Quarantined {
             partition: 0,
