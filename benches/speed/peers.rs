@@ -1,6 +1,7 @@
 //! The job of `finaz stream` in Kafka Streams and in bytewax (`scripts/bench/`), over the same topic: records a second of
 //! the processor. Of ours the whole process counts, of a peer what it needs from its first record on. Beside that stands
 //! the part at which the JVM has compiled all, and that in which bytewax knows nearly all identities that it will.
+//! `BENCH_PEERS` is a part of a peer's name: only these.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -21,13 +22,17 @@ pub(crate) async fn run(servers: &Servers, table: &mut Table) {
     let log = Log::open(servers, "peers", number("BENCH_STREAM_ROWS", 1_000_000)).await;
     let wanted = number("BENCH_PEER_ROWS", 500_000).min(log.records);
     println!("peers: {} records, of which {wanted} for each peer; {rounds} rounds", log.records);
+    let only = std::env::var("BENCH_PEERS").unwrap_or_default();
+    let asked = Peer::all().into_iter().filter(|peer| peer.what().contains(&only));
     let mut ours = Samples::default();
-    let mut peers = Peer::all().map(|peer| (peer, Samples::default(), Samples::default()));
+    let mut peers: Vec<_> =
+        asked.map(|peer| (peer, Samples::default(), Samples::default())).collect();
     for round in 0..rounds {
-        let took = log.stream(&format!("peers-{round}"));
-        ours.add(float(log.records) / took.used);
-        println!("  {round}: finaz {:.2} s of CPU for {} records", took.used, log.records);
-        for (peer, whole, part) in &mut peers {
+        for (at, (peer, whole, part)) in peers.iter_mut().enumerate() {
+            // Beside each of them: the machine may be another a minute later.
+            let took = log.stream(&format!("peers-{round}-{at}"));
+            ours.add(float(log.records) / took.used);
+            println!("  {round}: finaz {:.2} s of CPU for {} records", took.used, log.records);
             if let Some(rates) = peer.measure(servers, &log, wanted).await {
                 whole.add(rates.whole);
                 part.add(rates.part);

@@ -34,7 +34,7 @@ pub(super) async fn run(cx: &mut Context<'_>, args: StatusArgs) -> Result<Exit, 
                 view.counts.ledger.read.to_string(),
                 view.counts.ledger.consumed.to_string(),
                 or_dash(view.counts.lag),
-                view.fence.to_string(),
+                view.lease_fence.unwrap_or(view.fence).to_string(),
                 short(&or_dash(view.owner.as_ref())),
                 second(&or_dash(view.committed_at.as_ref())),
             ]

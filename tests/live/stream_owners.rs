@@ -218,3 +218,20 @@ fn an_owner_overtaken_before_it_marked_its_fence_is_fenced_and_takes_it_for_no_r
     assert_eq!((&found["fence"], &found["current_fence"]), (&2.into(), &3.into()), "{found}");
     assert_eq!(counts(&run("last", &["--once-n", "20"]).wait(SOON).exits(0).json())[0], 20);
 }
+
+#[test]
+fn the_status_tells_the_fence_of_who_has_a_stream_from_that_of_its_last_commit() {
+    let Some(log) = Log::new(1) else { return };
+    let Some(stage) = Stage::for_log(&log) else { return };
+    let flow = stage.live_flow("f", &["even", "odd"]);
+    write(&log, 0..4);
+    stage.json(&log.stream(&flow, &[&RUN[..], &["--once-n", "4"]].concat()));
+    let fences = || {
+        let view = stage.standing("r", 0);
+        (view["fence"].clone(), view["lease_fence"].clone())
+    };
+    assert_eq!(fences(), (json!(1), Value::Null), "nobody has it");
+    // As an owner that has not committed yet.
+    stage.json(&["lease", "acquire", "stream/r"]);
+    assert_eq!(fences(), (json!(1), json!(2)));
+}

@@ -73,12 +73,15 @@ pub struct StandingView {
     /// `FLOWING`, `RECOVERY_BLOCKED`, `DRAINED` and others.
     pub state: String,
     pub reason: Option<String>,
+    /// Of the last commit.
     pub fence: i64,
     pub seq: i64,
     /// RFC 3339, UTC, by the database.
     pub committed_at: Option<String>,
     /// Who has it now.
     pub owner: Option<String>,
+    /// The owner's, which is above that of the last commit until it commits itself.
+    pub lease_fence: Option<i64>,
     pub live: bool,
     pub head: Option<Hash>,
     #[serde(flatten)]
@@ -109,6 +112,7 @@ impl StandingView {
             seq: row.seq,
             committed_at: row.committed_at,
             owner: view.owner.filter(|_| view.live).map(|owner| owner.to_string()),
+            lease_fence: view.lease_fence.filter(|_| view.live),
             live: view.live,
             head: row.head,
             counts,
