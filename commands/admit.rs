@@ -37,10 +37,10 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "SNAPSHOT")]
     snapshot: Option<String>,
     /// Who asks
-    #[arg(long, value_name = "NAME", default_value = "local")]
+    #[arg(long, value_name = "NAME", default_value = admit::PRINCIPAL)]
     principal: String,
     /// What for
-    #[arg(long, value_name = "NAME", default_value = "flow.run")]
+    #[arg(long, value_name = "NAME", default_value = admit::OPERATION)]
     operation: String,
     /// Idempotency key [default: the hash of flow and snapshot]
     #[arg(long, value_name = "KEY")]

@@ -201,9 +201,17 @@ impl From<Error> for Failure {
                 }))
             }
             Error::CheckpointIncompatible { id, field, held, offered } => {
-                let hint = "restore one that this finaz and this stream made; nothing was changed";
+                let hint =
+                    "restore one that this finaz and this stream or run made; nothing was changed";
                 Self::new(1, "CHECKPOINT_INCOMPATIBLE", said, hint).with(json!({
                     "checkpoint": id, "field": field, "held": held, "offered": offered
+                }))
+            }
+            Error::SnapshotApart { id, held, offered, event } => {
+                let hint =
+                    "give one that has all its events and more behind them; nothing was changed";
+                Self::new(1, "CHECKPOINT_INCOMPATIBLE", said, hint).with(json!({
+                    "checkpoint": id, "field": "snapshot", "held": held, "offered": offered, "event": event
                 }))
             }
             Error::CheckpointDamaged { id, blob, what } => {

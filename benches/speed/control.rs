@@ -156,7 +156,8 @@ async fn publish(store: Store, claims: Arc<Mutex<Receiver<Claim>>>) -> usize {
                 rows: 6,
             })
             .collect();
-        let published = store.publish(&claim, &results, 0.0, true).await.expect("published");
+        let published =
+            store.publish(&claim, &results, (0.0, true), None).await.expect("published");
         done += published.published.len();
     }
 }

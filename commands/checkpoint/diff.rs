@@ -1,6 +1,6 @@
 //! `finaz checkpoint diff`
 
-use finaz::control::stream;
+use finaz::control::checkpoint;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -16,9 +16,8 @@ pub(crate) struct DiffArgs {
 }
 
 pub(super) async fn run(cx: &mut Context<'_>, args: DiffArgs) -> Result<Exit, Failure> {
-    let report = cx
-        .awaiting(async |control| stream::checkpoint_diff(control, &args.a, &args.b).await)
-        .await?;
+    let report =
+        cx.awaiting(async |control| checkpoint::diff(control, &args.a, &args.b).await).await?;
     cx.ui.report(&report, |page| {
         let rows = report.differences.iter().map(|difference| {
             vec![difference.field.clone(), difference.a.to_string(), difference.b.to_string()]

@@ -1,6 +1,6 @@
 //! `finaz checkpoint drop`
 
-use finaz::control::stream;
+use finaz::control::checkpoint;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -14,9 +14,8 @@ pub(crate) struct DropArgs {
 }
 
 pub(super) async fn run(cx: &mut Context<'_>, args: DropArgs) -> Result<Exit, Failure> {
-    let report = cx
-        .awaiting(async |control| stream::checkpoint_drop(control, &args.checkpoint).await)
-        .await?;
+    let report =
+        cx.awaiting(async |control| checkpoint::drop(control, &args.checkpoint).await).await?;
     cx.ui.report(&report, |page| page.line(&format!("{} is forgotten", report.checkpoint)));
     Ok(Exit::Done)
 }

@@ -1,13 +1,13 @@
 //! `finaz checkpoint list`
 
-use finaz::control::stream;
+use finaz::control::checkpoint;
 
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::page::{second, short};
 use crate::ui::Exit;
 
-/// List checkpoints, and the streams that were taken back to one
+/// List checkpoints, the streams that were taken back to one and the batch runs that went on from one
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     /// Of this run only
@@ -17,12 +17,12 @@ pub(crate) struct ListArgs {
 
 pub(super) async fn run(cx: &mut Context<'_>, args: ListArgs) -> Result<Exit, Failure> {
     let report = cx
-        .awaiting(async |control| stream::checkpoint_list(control, args.run_id.as_deref()).await)
+        .awaiting(async |control| checkpoint::list(control, args.run_id.as_deref()).await)
         .await?;
     cx.ui.report(&report, |page| {
         let rows = report.checkpoints.iter().map(|row| {
             vec![
-                row.checkpoint.clone(),
+                super::brief(&row.checkpoint),
                 short(&row.manifest_hash.to_string()),
                 row.fence.to_string(),
                 super::offsets(row),
@@ -36,7 +36,8 @@ pub(super) async fn run(cx: &mut Context<'_>, args: ListArgs) -> Result<Exit, Fa
         }
         let rows = report.restores.iter().map(|restore| {
             vec![
-                restore.checkpoint.clone(),
+                super::brief(&restore.checkpoint),
+                super::brief(&restore.run_id),
                 format!("{} to {}", restore.from_seq, restore.seq),
                 restore.fence.to_string(),
                 second(&restore.restored_at),
@@ -44,7 +45,8 @@ pub(super) async fn run(cx: &mut Context<'_>, args: ListArgs) -> Result<Exit, Fa
             ]
         });
         page.line("");
-        page.table(&["taken back to", "commit", "fence", "at", "by"], rows.collect(), "");
+        let header = ["restored from", "run", "commit or event", "fence", "at", "by"];
+        page.table(&header, rows.collect(), "");
     });
     Ok(Exit::Done)
 }

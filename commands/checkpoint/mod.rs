@@ -1,4 +1,4 @@
-//! `finaz checkpoint`: commits of streams that are kept by name.
+//! `finaz checkpoint`: commits of streams, and published batch runs, that are kept by name.
 
 mod commit;
 mod diff;
@@ -8,14 +8,14 @@ mod restore;
 mod show;
 mod verify;
 
-use finaz::control::stream::{CheckpointView, RowView};
+use finaz::control::checkpoint::{CheckpointView, Manifest, RowView};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::page::{Page, or_dash, second};
+use crate::page::{Page, or_dash, second, short};
 use crate::ui::Exit;
 
-/// Keep commits of a stream by name, look at them, and take the stream back to one
+/// Keep commits of a stream by name and take it back to one; keep batch runs and go on from them
 ///
 /// A checkpoint names what its commit needs and copies nothing: `cas gc` leaves it alone until it is dropped.
 #[derive(Debug, clap::Subcommand)]
@@ -46,22 +46,41 @@ fn offsets(row: &RowView) -> String {
     row.next_offsets.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
+/// An id as a table has it: that of a batch run is long, and its beginning names it.
+fn brief(id: &str) -> String {
+    if id.starts_with("run_") { short(id) } else { id.to_owned() }
+}
+
 /// One in full.
 fn page(page: &mut Page, view: &CheckpointView) {
     let CheckpointView { row, blobs, bytes, manifest } = view;
-    page.pairs(&[
+    let mut pairs = vec![
         ("checkpoint", row.checkpoint.clone()),
         ("manifest", row.manifest_hash.to_string()),
         ("made", format!("{} by {}", second(&row.created_at), row.made_by)),
         ("reason", or_dash(row.reason.as_ref())),
-        ("topic", manifest.identity.topic.clone()),
-        ("flow", manifest.identity.flow_name.clone()),
+    ];
+    let (watermark, ledger, state) = match manifest {
+        Manifest::Stream(of) => {
+            pairs.push(("topic", of.identity.topic.clone()));
+            pairs.push(("flow", of.identity.flow_name.clone()));
+            (of.watermark, of.ledger, of.state)
+        }
+        Manifest::Run(of) => {
+            pairs.push(("snapshot", of.snapshot.to_string()));
+            pairs.push(("flow", of.flow_name.clone()));
+            pairs.push(("result", format!("{} of {} rows", of.sink.values_hash, of.sink.rows)));
+            (of.watermark, of.ledger, of.state)
+        }
+    };
+    pairs.extend([
         ("commit", format!("{} under epoch {} fence {}", row.seq, row.epoch, row.fence)),
         ("offsets", offsets(row)),
-        ("watermark", or_dash(manifest.watermark)),
-        ("read", manifest.ledger.read.to_string()),
-        ("consumed", manifest.ledger.consumed.to_string()),
-        ("state", manifest.state.to_string()),
+        ("watermark", or_dash(watermark)),
+        ("read", ledger.read.to_string()),
+        ("consumed", ledger.consumed.to_string()),
+        ("state", state.to_string()),
         ("needs", format!("{} blobs, {bytes} bytes", blobs.len())),
     ]);
+    page.pairs(&pairs);
 }

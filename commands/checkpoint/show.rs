@@ -1,6 +1,6 @@
 //! `finaz checkpoint show`
 
-use finaz::control::stream;
+use finaz::control::checkpoint;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -14,9 +14,8 @@ pub(crate) struct ShowArgs {
 }
 
 pub(super) async fn run(cx: &mut Context<'_>, args: ShowArgs) -> Result<Exit, Failure> {
-    let view = cx
-        .awaiting(async |control| stream::checkpoint_show(control, &args.checkpoint).await)
-        .await?;
+    let view =
+        cx.awaiting(async |control| checkpoint::show(control, &args.checkpoint).await).await?;
     cx.ui.report(&view, |page| super::page(page, &view));
     Ok(Exit::Done)
 }

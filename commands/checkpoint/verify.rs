@@ -1,6 +1,6 @@
 //! `finaz checkpoint verify`
 
-use finaz::control::stream;
+use finaz::control::checkpoint;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -18,14 +18,14 @@ pub(super) async fn run(cx: &mut Context<'_>, args: VerifyArgs) -> Result<Exit, 
     let report = cx
         .awaiting(async |control| {
             let id = args.checkpoint.as_deref();
-            stream::checkpoint_verify(control, id, &|read| bar.at(read, 0)).await
+            checkpoint::verify(control, id, &|read| bar.at(read, 0)).await
         })
         .await?;
     let told = |page: &mut crate::page::Page| {
         let rows = report.checkpoints.iter().map(|view| {
             let faults = if view.ok { "ok".to_owned() } else { view.faults.join("; ") };
             vec![
-                view.row.checkpoint.clone(),
+                super::brief(&view.row.checkpoint),
                 view.blobs.len().to_string(),
                 view.bytes.to_string(),
                 faults,

@@ -10,6 +10,9 @@ use crate::invalid::Invalid;
 use crate::rules::admission::Request;
 use crate::store::{Store, Verdict};
 
+/// Who asks, and what for, where nobody says.
+pub const PRINCIPAL: &str = "local";
+pub const OPERATION: &str = "flow.run";
 /// Requests admitted in one transaction: one commit for many, and a wait short enough for others.
 const SET_MAX: usize = 2_000;
 /// Bytes of one line of a file of requests.

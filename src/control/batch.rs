@@ -13,7 +13,7 @@ use crate::artifacts::{self, Artifacts};
 use crate::flow::{self, FeatureBatch, Flow};
 use crate::ids::Hash;
 use crate::points::{Point, reach};
-use crate::store::{self, Claim, ClaimedRun, Ended, RunResult, Store};
+use crate::store::{self, Claim, ClaimedRun, Ended, RunResult, Store, TakenOn};
 use crate::warehouse::{StagedRun, Warehouse};
 
 /// Snapshots up to this many bytes are kept in memory while runs over them come in.
@@ -30,6 +30,25 @@ pub(super) struct Rooms {
     /// `None`: results are in the artifact store alone.
     pub warehouse: Option<Warehouse>,
     kept: Arc<Mutex<Kept>>,
+    ready: Option<Arc<Ready>>,
+}
+
+/// A result that was computed before its run is claimed: taken on from a checkpoint.
+#[derive(Debug)]
+pub(super) struct Ready {
+    shared: Shared,
+    taken_on: TakenOn,
+}
+
+impl Ready {
+    pub(super) fn new(batch: FeatureBatch, taken_on: TakenOn) -> Self {
+        Self { shared: Shared::new(batch), taken_on }
+    }
+
+    /// Of its blob.
+    pub(super) fn hash(&self) -> Hash {
+        self.shared.hash
+    }
 }
 
 /// What batches have in common, read and verified once.
@@ -78,7 +97,12 @@ impl Rooms {
         artifacts: Arc<Artifacts>,
         warehouse: Option<Warehouse>,
     ) -> Self {
-        Self { store, artifacts, warehouse, kept: Arc::default() }
+        Self { store, artifacts, warehouse, kept: Arc::default(), ready: None }
+    }
+
+    /// The same, for one run of which the result is there.
+    pub(super) fn with(self, ready: Ready) -> Self {
+        Self { ready: Some(Arc::new(ready)), ..self }
     }
 
     /// Carries a claim to its end. On an error the runs are given back first, if they are still ours.
@@ -145,9 +169,10 @@ impl Rooms {
         outcome: &mut Outcome,
     ) -> Result<(), Error> {
         let mut results: Vec<RunResult> = computed.iter().map(result).collect();
+        let taken_on = self.ready.as_ref().map(|ready| &ready.taken_on);
         loop {
             let ago = staged.elapsed().as_secs_f64();
-            let conflict = match self.store.publish(claim, &results, ago, true).await {
+            let conflict = match self.store.publish(claim, &results, (ago, true), taken_on).await {
                 Ok(done) => {
                     outcome.succeeded += count(done.published.len());
                     outcome.cancelled += count(done.cancelled.len());
@@ -256,7 +281,7 @@ impl Rooms {
                 Some(known) => known.clone(),
                 None => {
                     let fresh = match self.compute_one(run.flow, run.snapshot) {
-                        Ok(batch) => Ok(Shared::new(batch)),
+                        Ok(shared) => Ok(shared),
                         Err(Unable::Run(why)) => Err(why),
                         Err(Unable::Machine(error)) => return Err(error),
                     };
@@ -274,7 +299,10 @@ impl Rooms {
         Ok(work)
     }
 
-    fn compute_one(&self, flow: Hash, snapshot: Hash) -> Result<FeatureBatch, Unable> {
+    fn compute_one(&self, flow: Hash, snapshot: Hash) -> Result<Shared, Unable> {
+        if let Some(ready) = &self.ready {
+            return Ok(ready.shared.clone());
+        }
         let flow = self.flow(flow)?;
         reach(Point::FlowRead);
         let place = snapshot.to_string();
@@ -292,7 +320,7 @@ impl Rooms {
         reach(Point::SnapshotProjected);
         let batch = flow::compute(&flow, snapshot, &projection);
         reach(Point::NodesComputed);
-        batch.map_err(|invalid| invalid_run(&invalid))
+        batch.map(Shared::new).map_err(|invalid| invalid_run(&invalid))
     }
 
     fn flow(&self, hash: Hash) -> Result<Arc<Flow>, Unable> {
@@ -355,7 +383,8 @@ impl Gates {
     }
 }
 
-#[derive(Clone)]
+/// A result, as the runs over one flow and snapshot share it.
+#[derive(Clone, Debug)]
 struct Shared {
     batch: Arc<FeatureBatch>,
     blob: Arc<Vec<u8>>,

@@ -38,11 +38,7 @@ pub fn dry_run(control: &Control, request: &AdmitRequest) -> Result<DryRun, Erro
         flow.hash,
         snapshot,
     )?;
-    let mut body = control.artifacts()?.reader(&snapshot)?;
-    let projection = flow::project(&flow, &mut body, &snapshot.to_string());
-    // First whether what was read is what the hash names: damage explains all else.
-    body.finish()?;
-    let projection = projection?;
+    let projection = inputs::project(control.artifacts()?, &flow, snapshot)?;
     let batch = flow::compute(&flow, snapshot, &projection)?;
     let golden = inputs::golden_for(control, &flow, snapshot);
     Ok(DryRun {

@@ -9,7 +9,7 @@ use std::path::Path;
 use super::{Control, Error};
 use crate::artifacts::{self, Artifacts, Kind, Label};
 use crate::canonical::{self, Value};
-use crate::flow::Flow;
+use crate::flow::{Flow, Projection};
 use crate::ids::Hash;
 use crate::invalid::{Invalid, nearest};
 use crate::replay::Schedule;
@@ -236,6 +236,19 @@ pub(super) fn check_fields(control: &Control, flow: Hash, snapshot: Hash) -> Res
     let flow = Flow::parse(&artifacts.get(&flow)?, &flow.to_string())?;
     let line = first_line(artifacts, &snapshot)?;
     Ok(crate::flow::check_fields(&flow, &line, &snapshot.to_string())?)
+}
+
+/// What a flow reads of a snapshot, found to be what its hash names.
+pub(super) fn project(
+    artifacts: &Artifacts,
+    flow: &Flow,
+    snapshot: Hash,
+) -> Result<Projection, Error> {
+    let mut body = artifacts.reader(&snapshot)?;
+    let projection = crate::flow::project(flow, &mut body, &snapshot.to_string());
+    // First whether what was read is what the hash names: damage explains all else.
+    body.finish()?;
+    Ok(projection?)
 }
 
 fn first_line(artifacts: &Artifacts, snapshot: &Hash) -> Result<Vec<u8>, Error> {

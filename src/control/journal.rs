@@ -28,7 +28,7 @@ use crate::stream::Delta;
 
 pub(super) use crate::journal::Loaded;
 pub(super) use handing::{Handing, handoff};
-pub(super) use keeping::{check_segments, keep_manifest, manifest, read_manifest, restore, same};
+pub(super) use keeping::{check_segments, keep_manifest, manifest, restore, same};
 use merging::Merging;
 pub(super) use moving::{Document, Imported, export, import};
 pub(super) use reading::{applied, applied_from, fates, head, knows, loaded, quarantined};

@@ -4,6 +4,7 @@ pub mod admit;
 mod batch;
 mod brokers;
 pub mod cas;
+pub mod checkpoint;
 pub mod db;
 pub mod doctor;
 pub mod drill;

@@ -157,6 +157,11 @@ pub enum Error {
     /// A checkpoint that this program, or this stream, cannot take up.
     #[error("checkpoint {id} has {field} {held}, not {offered}")]
     CheckpointIncompatible { id: String, field: &'static str, held: String, offered: String },
+    /// A snapshot that is not what a batch run went on from, and more: its event of this number is the first that differs.
+    #[error(
+        "snapshot {offered} does not begin with the events of checkpoint {id}: event {event} differs"
+    )]
+    SnapshotApart { id: String, held: Hash, offered: Hash, event: u64 },
     /// A checkpoint of which something is missing or changed.
     #[error("checkpoint {id} is damaged: {what}")]
     CheckpointDamaged { id: String, blob: Option<Hash>, what: String },

@@ -13,6 +13,7 @@ use super::worker::Stop;
 use super::{Control, Error, inputs};
 use crate::flow::FeatureBatch;
 use crate::ids::{Hash, Owner};
+use crate::rules::admission::Request;
 use crate::rules::run::State;
 use crate::store::RunRow;
 
@@ -33,6 +34,9 @@ pub struct RunOnce {
     pub already_done: bool,
     /// `EQUAL` or `DIFFERS`, when the flow names a golden and ran over its own snapshot.
     pub golden: Option<&'static str>,
+    /// The epoch, where it was published here and now.
+    #[serde(skip)]
+    pub(super) ours: Option<i64>,
 }
 
 /// A result, with its values when they are few.
@@ -93,29 +97,42 @@ pub async fn run_once(
     let flow = inputs::load_flow(control, &request.flow)?;
     let golden = inputs::golden_for(control, &flow, named.snapshot);
     let rooms = control.rooms().await?;
-    let admitted = admit_one(&rooms.store, &named, false).await?;
+    to_its_end(control, &rooms, &named, golden, &mut stop).await
+}
+
+/// Admits a run, carries it to its end, and holds what it came to against the golden.
+pub(super) async fn to_its_end(
+    control: &Control,
+    rooms: &Rooms,
+    named: &Request,
+    golden: Option<Hash>,
+    stop: &mut watch::Receiver<Stop>,
+) -> Result<RunOnce, Error> {
+    let admitted = admit_one(&rooms.store, named, false).await?;
     let already_done = admitted.state == State::Succeeded.name();
-    let row = if already_done {
-        find(control, &admitted.run_id).await?
+    let (row, ours) = if already_done {
+        (find(control, &admitted.run_id).await?, false)
     } else {
-        carry(control, &rooms, (admitted.run_no, &admitted.run_id), &mut stop).await?
+        carry(control, rooms, (admitted.run_no, &admitted.run_id), stop).await?
     };
     match row.state.as_str() {
         "FAILED" => {
             Err(Error::RunFailed { run_id: row.run_id, error: row.error.unwrap_or_default() })
         }
         "CANCELLED" => Err(Error::RunCancelled { run_id: row.run_id }),
-        _ => report(&rooms, row, already_done, golden),
+        _ => report(rooms, row, (already_done, ours), golden),
     }
 }
 
-/// Claims the run and processes it, or waits for whoever has it; sweeps, so that a dead owner is not waited for.
+/// Claims the run and processes it, or waits for whoever has it; sweeps, so that a dead owner is not waited for. Also says
+/// whether it was us who published it.
 async fn carry(
     control: &Control,
     rooms: &Rooms,
     (run_no, run_id): (i64, &str),
     stop: &mut watch::Receiver<Stop>,
-) -> Result<RunRow, Error> {
+) -> Result<(RunRow, bool), Error> {
+    let mut ours = false;
     let owner = Owner::of_process(&control.settings.owner);
     let ttl = control.settings.lease_ttl;
     let heart = Heart::start(control.second_store()?, owner.clone(), ttl);
@@ -124,7 +141,7 @@ async fn carry(
             let kept = heart.keep(claim.lease_no);
             let gates = Gates::new();
             tokio::select! {
-                done = rooms.process(&claim, &gates) => { done?; }
+                done = rooms.process(&claim, &gates) => ours = done?.succeeded > 0,
                 signal = stopped(stop) => {
                     let error = Error::Interrupted { signal };
                     rooms.give_back(&claim, &error).await;
@@ -137,7 +154,7 @@ async fn carry(
         }
         let row = find(control, run_id).await?;
         if row.state.parse::<State>().is_ok_and(State::is_final) {
-            return Ok(row);
+            return Ok((row, ours));
         }
         rooms.store.sweep_orphans(&owner, ttl).await?;
         tokio::select! {
@@ -148,7 +165,7 @@ async fn carry(
 }
 
 /// Resolves when somebody wants us to stop, with the signal.
-async fn stopped(stop: &mut watch::Receiver<Stop>) -> i32 {
+pub(super) async fn stopped(stop: &mut watch::Receiver<Stop>) -> i32 {
     loop {
         if let Stop::Drain(signal) | Stop::Now(signal) = *stop.borrow_and_update() {
             return signal;
@@ -162,10 +179,10 @@ async fn stopped(stop: &mut watch::Receiver<Stop>) -> i32 {
 fn report(
     rooms: &Rooms,
     row: RunRow,
-    already_done: bool,
+    (already_done, ours): (bool, bool),
     golden: Option<Hash>,
 ) -> Result<RunOnce, Error> {
-    let Some((_, fence, blob, ..)) = row.publication else {
+    let Some((epoch, fence, blob, ..)) = row.publication else {
         return Err(Error::NotPublished { run_id: row.run_id, state: row.state });
     };
     let bytes = rooms.artifacts.get(&blob)?;
@@ -179,5 +196,6 @@ fn report(
         result: ResultView::of(blob, &batch),
         already_done,
         golden,
+        ours: ours.then_some(epoch),
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::plan::InstrumentState;
-use super::project::Projection;
+use super::project::{Projection, Reached};
 use super::{Flow, read};
 use crate::canonical::{write_f64, write_i64, write_text};
 use crate::ids::Hash;
@@ -51,8 +51,64 @@ pub fn compute(
     snapshot: Hash,
     projection: &Projection,
 ) -> Result<FeatureBatch, Invalid> {
+    run(flow, snapshot, projection, &mut BTreeMap::new(), Vec::new())
+}
+
+/// Also gives the nodes as they are after the last event.
+///
+/// # Errors
+/// As [`compute`].
+pub fn compute_kept(
+    flow: &Flow,
+    snapshot: Hash,
+    projection: &Projection,
+) -> Result<Begun, Invalid> {
+    let mut nodes = BTreeMap::new();
+    let batch = run(flow, snapshot, projection, &mut nodes, Vec::new())?;
+    Ok(Begun { reached: projection.reached.clone(), nodes, batch })
+}
+
+/// Runs the nodes on over what [`project_rest`](super::project_rest()) read of `snapshot` behind what was computed before:
+/// the same batch, bit for bit, as from the first event on.
+///
+/// # Errors
+/// As [`compute`].
+pub fn compute_on(
+    flow: &Flow,
+    snapshot: Hash,
+    projection: &Projection,
+    begun: Begun,
+) -> Result<FeatureBatch, Invalid> {
+    let Begun { mut nodes, batch, .. } = begun;
+    run(flow, snapshot, projection, &mut nodes, batch.into_parts(flow.nodes.len()))
+}
+
+/// What a flow has computed over the first events of a snapshot, and its nodes behind them.
+#[derive(Debug)]
+pub struct Begun {
+    pub reached: Reached,
+    /// By instrument, each that the batch has.
+    pub nodes: BTreeMap<String, InstrumentState>,
+    pub batch: FeatureBatch,
+}
+
+impl Begun {
+    pub(super) fn instruments(&self) -> impl Iterator<Item = &str> {
+        self.batch.times.iter().map(|times| times.instrument.as_str())
+    }
+}
+
+/// `before` has the instruments that were computed before, in the order of the projection, which has them all.
+fn run(
+    flow: &Flow,
+    snapshot: Hash,
+    projection: &Projection,
+    states: &mut BTreeMap<String, InstrumentState>,
+    before: Vec<Part>,
+) -> Result<FeatureBatch, Invalid> {
     let nodes: Vec<&str> = flow.nodes.iter().map(|node| node.id.as_str()).collect();
     let mut parts = Vec::with_capacity(projection.instruments.len());
+    let mut before = before.into_iter().peekable();
     for columns in &projection.instruments {
         let fields: Option<Vec<&[f64]>> = flow
             .plan
@@ -64,9 +120,16 @@ pub fn compute(
             let message = format!("the projection lacks a field of the flow {}", flow.name);
             Invalid::new("FLOW_PROJECTION", &columns.name, message, "project for this flow")
         })?;
-        let values = InstrumentState::new(&flow.nodes).extend(&flow.plan, &fields);
-        let event_time = columns.event_time.clone();
-        parts.push(Part { times: Times { instrument: columns.name.clone(), event_time }, values });
+        let state = states.entry(columns.name.clone()).or_insert_with(|| flow.start());
+        let values = state.extend(&flow.plan, &fields);
+        let part = match before.next_if(|part| part.times.instrument == columns.name) {
+            Some(part) => part.followed_by(&columns.event_time, &values),
+            None => {
+                let (instrument, event_time) = (columns.name.clone(), columns.event_time.clone());
+                Part { times: Times { instrument, event_time }, values }
+            }
+        };
+        parts.push(part);
     }
     Ok(FeatureBatch::assemble(flow.hash, snapshot, &nodes, parts))
 }
@@ -87,12 +150,9 @@ pub fn unite(flow: &Flow, source: Hash, mut batches: Vec<FeatureBatch>) -> Featu
     if batches.len() == 1 {
         return batches.swap_remove(0);
     }
-    let nodes = flow.nodes.len();
     let mut columns: BTreeMap<String, (Times, Vec<Vec<f64>>)> = BTreeMap::new();
-    for FeatureBatch { series, times, .. } in batches {
-        let mut series = series.into_iter().map(|series| series.values);
-        for times in times {
-            let values: Vec<Vec<f64>> = series.by_ref().take(nodes).collect();
+    for batch in batches {
+        for Part { times, values } in batch.into_parts(flow.nodes.len()) {
             let name = times.instrument.clone();
             let longer = columns
                 .get(&name)
@@ -104,7 +164,7 @@ pub fn unite(flow: &Flow, source: Hash, mut batches: Vec<FeatureBatch>) -> Featu
     }
     let none = |name: &String| {
         let times = Times { instrument: name.clone(), event_time: Vec::new() };
-        (times, vec![Vec::new(); nodes])
+        (times, vec![Vec::new(); flow.nodes.len()])
     };
     let columns = if flow.instruments.is_empty() {
         columns.into_values().collect()
@@ -119,6 +179,16 @@ pub fn unite(flow: &Flow, source: Hash, mut batches: Vec<FeatureBatch>) -> Featu
 pub(super) struct Part {
     pub(super) times: Times,
     pub(super) values: Vec<Vec<f64>>,
+}
+
+impl Part {
+    fn followed_by(mut self, event_time: &[i64], values: &[Vec<f64>]) -> Self {
+        self.times.event_time.extend_from_slice(event_time);
+        for (column, more) in self.values.iter_mut().zip(values) {
+            column.extend_from_slice(more);
+        }
+        self
+    }
 }
 
 impl FeatureBatch {
@@ -162,6 +232,13 @@ impl FeatureBatch {
             times.push(part.times);
         }
         Self { flow, snapshot, series, times, values_hash, values }
+    }
+
+    /// Taken apart, instrument by instrument, of a flow of so many nodes.
+    fn into_parts(self, nodes: usize) -> Vec<Part> {
+        let mut series = self.series.into_iter().map(|series| series.values);
+        let part = |times| Part { times, values: series.by_ref().take(nodes).collect() };
+        self.times.into_iter().map(part).collect()
     }
 
     /// How many values there are, nulls included, over all series.

@@ -19,10 +19,14 @@ use crate::ids::Hash;
 use crate::invalid::Invalid;
 use crate::manifest::Document;
 
-pub use batch::{FeatureBatch, Series, Times, compute, gather, unite};
+pub use batch::{
+    Begun, FeatureBatch, Series, Times, compute, compute_kept, compute_on, gather, unite,
+};
 pub use duration::{FORM as DURATION_FORM, parse as nanoseconds};
 pub use plan::{Input, InstrumentState, NodeSpec, Numbers};
-pub use project::{Error, InstrumentColumns, Projection, check_fields, project};
+pub use project::{
+    Error, InstrumentColumns, Projection, Reached, check_fields, project, project_rest,
+};
 
 /// A manifest of kind `Flow` that was found good.
 #[derive(Clone, Debug)]

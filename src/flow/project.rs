@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufRead, Read as _};
 
 use super::scan::{self, Cell, Head};
-use super::{Flow, Input};
+use super::{Begun, Flow, Input};
 use crate::canonical::{self, Value};
 use crate::invalid::Invalid;
 use crate::manifest::{self, shown};
@@ -29,6 +29,17 @@ pub enum Error {
 pub struct Projection {
     /// In the flow's order; when it names none, all of the snapshot, sorted.
     pub instruments: Vec<InstrumentColumns>,
+    pub reached: Reached,
+}
+
+/// How far a snapshot was read: so many events, those of other instruments included, and the last of them.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Reached {
+    pub events: u64,
+    /// Nanoseconds since 1970 UTC.
+    pub event_time: i64,
+    pub instrument: String,
+    pub seq: u64,
 }
 
 /// The events of one instrument, column by column, all of one length.
@@ -47,7 +58,25 @@ pub struct InstrumentColumns {
 /// `SNAPSHOT_DAMAGED` (not canonical, out of order), `SNAPSHOT_EMPTY`, `INSTRUMENT_UNKNOWN`,
 /// `FIELD_UNKNOWN` (no event of an instrument has it), `FIELD_NOT_NUMERIC`; or reading fails.
 pub fn project(flow: &Flow, body: &mut dyn BufRead, place: &str) -> Result<Projection, Error> {
-    let mut reader = Reader::new(flow, place);
+    read(Reader::new(flow, place), body)
+}
+
+/// Reads the rest of a snapshot of which a beginning was read before: `body` goes on right behind what `begun` reached.
+/// Every instrument of the beginning is there, also one of which no event came since.
+///
+/// # Errors
+/// As [`project`]; a rest of no events is one.
+pub fn project_rest(
+    flow: &Flow,
+    body: &mut dyn BufRead,
+    place: &str,
+    begun: &Begun,
+) -> Result<Projection, Error> {
+    read(Reader::behind(flow, place, begun), body)
+}
+
+fn read(mut reader: Reader<'_>, body: &mut dyn BufRead) -> Result<Projection, Error> {
+    let (flow, place) = (reader.flow, reader.place);
     let mut cells = vec![Cell::Absent; flow.plan.fields.len()];
     let mut line = Vec::new();
     loop {
@@ -102,6 +131,8 @@ struct Columns {
     fields: Vec<Vec<f64>>,
     /// Which of the fields any event had.
     seen: Vec<bool>,
+    /// Events of it were read before: that it is there, with every field, is known.
+    known: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -123,6 +154,23 @@ impl<'a> Reader<'a> {
         reader
     }
 
+    /// One that goes on behind what was read before.
+    fn behind(flow: &'a Flow, place: &'a str, begun: &Begun) -> Self {
+        let mut reader = Self::new(flow, place);
+        let Reached { events, event_time, instrument, seq } = &begun.reached;
+        reader.lines = *events;
+        reader.last = Some((*event_time, instrument.clone(), *seq));
+        for name in begun.instruments() {
+            let at = match reader.index.get(name) {
+                Some(at) => *at,
+                None => reader.add(name),
+            };
+            reader.columns[at].known = true;
+            reader.missing = reader.missing.saturating_sub(1);
+        }
+        reader
+    }
+
     fn add(&mut self, name: &str) -> usize {
         let count = self.flow.plan.fields.len();
         self.columns.push(Columns {
@@ -130,6 +178,7 @@ impl<'a> Reader<'a> {
             event_time: Vec::new(),
             fields: vec![Vec::new(); count],
             seen: vec![false; count],
+            known: false,
         });
         self.index.insert(name.to_owned(), self.columns.len() - 1);
         self.columns.len() - 1
@@ -140,7 +189,7 @@ impl<'a> Reader<'a> {
         let Some(line) = line.strip_suffix(b"\n") else {
             return Err(self.damaged("the line does not end, or is longer than any event"));
         };
-        if self.lines == 1 {
+        if self.first_line.is_empty() {
             self.first_line = line.to_vec();
         }
         let head = scan::event(line, &self.flow.plan.fields, cells, (self.place, self.lines))?;
@@ -160,7 +209,7 @@ impl<'a> Reader<'a> {
 
     fn keep(&mut self, at: usize, time: i64, line: &[u8], cells: &[Cell]) -> Result<(), Invalid> {
         let columns = &mut self.columns[at];
-        if columns.event_time.is_empty() {
+        if columns.event_time.is_empty() && !columns.known {
             self.missing = self.missing.saturating_sub(1);
         }
         columns.event_time.push(time);
@@ -207,14 +256,15 @@ impl<'a> Reader<'a> {
     }
 
     fn finish(mut self) -> Result<Projection, Invalid> {
-        if self.lines == 0 {
+        let Some((event_time, instrument, seq)) = self.last.take() else {
             let hint = "import one with events";
             return Err(Invalid::new("SNAPSHOT_EMPTY", self.place, "it has no events", hint));
-        }
+        };
+        let reached = Reached { events: self.lines, event_time, instrument, seq };
         if self.flow.instruments.is_empty() {
             self.columns.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         }
-        for columns in &self.columns {
+        for columns in self.columns.iter().filter(|columns| !columns.known) {
             if columns.event_time.is_empty() {
                 return Err(self.unknown_instrument(&columns.name));
             }
@@ -228,7 +278,7 @@ impl<'a> Reader<'a> {
             event_time: columns.event_time,
             fields: names.iter().cloned().zip(columns.fields).collect(),
         });
-        Ok(Projection { instruments: instruments.collect() })
+        Ok(Projection { instruments: instruments.collect(), reached })
     }
 
     fn unknown_instrument(&self, name: &str) -> Invalid {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Error, Head, Kind, VERSION, damaged};
@@ -13,7 +14,9 @@ use crate::ids::{Hash, StreamIdentity};
 use crate::stream::{ENGINE, Ledger, Position, STATE};
 
 const KIND: &str = "Checkpoint";
-/// The one field that it does not cover.
+/// The one field of a manifest that its hash does not cover.
+const FIELD: &str = "manifest_hash";
+/// The one field of a manifest that its hash does not cover.
 /// The consistent cut of a stream at one commit.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -57,13 +60,30 @@ pub struct Made {
 }
 
 impl Made {
-    fn here() -> Self {
+    pub(super) fn here() -> Self {
         Self {
             finaz: env!("CARGO_PKG_VERSION").to_owned(),
             engine: ENGINE,
             state_schema: STATE,
             journal_schema: VERSION,
         }
+    }
+
+    /// Where it is not as this program would make it; the version of the program itself may be another.
+    #[must_use]
+    pub fn foreign(&self) -> Option<Difference> {
+        let here = Self::here();
+        let numbers = [
+            ("engine", self.engine, here.engine),
+            ("state_schema", self.state_schema, here.state_schema),
+            ("journal_schema", self.journal_schema, here.journal_schema),
+        ];
+        let number = numbers.into_iter().find(|(_, held, offered)| held != offered);
+        number.map(|(field, held, offered)| Difference {
+            field,
+            held: held.to_string(),
+            offered: offered.to_string(),
+        })
     }
 }
 
@@ -86,12 +106,53 @@ pub struct BlobRef {
 
 /// A manifest as it is written.
 #[derive(Deserialize, Serialize)]
-struct Document {
+struct Document<T> {
     kind: String,
     version: i64,
     manifest_hash: Option<Hash>,
     #[serde(flatten)]
-    checkpoint: Checkpoint,
+    manifest: T,
+}
+
+/// The blob of a manifest of this kind, FINAZ_JSON_V1, and its `manifest_hash`.
+pub(super) fn sealed<T: Serialize>(kind: &str, manifest: &T) -> (Vec<u8>, Hash) {
+    let document =
+        Document { kind: kind.to_owned(), version: VERSION, manifest_hash: None, manifest };
+    let json = serde_json::to_vec(&document).expect("texts and whole numbers");
+    let value = canonical::parse(&json, kind).expect("what was just written");
+    let Value::Map(mut map) = value else { unreachable!("a struct is an object") };
+    map.remove(FIELD);
+    let bytes = |map: &BTreeMap<String, Value>| {
+        Value::Map(map.clone()).to_bytes().expect("texts and whole numbers")
+    };
+    let hash = Hash::of(&bytes(&map));
+    map.insert(FIELD.to_owned(), Value::Text(hash.to_string()));
+    (bytes(&map), hash)
+}
+
+/// Reads what [`sealed`] gave, and nothing else.
+pub(super) fn unsealed<T: Serialize + DeserializeOwned>(
+    kind: &str,
+    bytes: &[u8],
+    place: &str,
+) -> Result<(T, Hash), Error> {
+    let read: Result<Document<T>, _> = serde_json::from_slice(bytes);
+    let document = read.map_err(|error| damaged(place, error.to_string()))?;
+    if document.kind != kind {
+        return Err(damaged(place, format!("is a {:?}, not a {kind:?}", document.kind)));
+    }
+    if document.version != VERSION {
+        let found = document.version;
+        return Err(Error::Version { place: place.to_owned(), found, known: VERSION });
+    }
+    let (written, hash) = sealed(kind, &document.manifest);
+    if document.manifest_hash != Some(hash) {
+        return Err(damaged(place, format!("is not what its manifest_hash says, {hash}")));
+    }
+    if written != bytes {
+        return Err(damaged(place, "is not in canonical form"));
+    }
+    Ok((document.manifest, hash))
 }
 
 /// Where a checkpoint is not this program's or this stream's.
@@ -157,22 +218,7 @@ impl Checkpoint {
     /// Never: it is made of texts and whole numbers.
     #[must_use]
     pub fn to_bytes(&self) -> (Vec<u8>, Hash) {
-        let document = Document {
-            kind: KIND.to_owned(),
-            version: VERSION,
-            manifest_hash: None,
-            checkpoint: self.clone(),
-        };
-        let json = serde_json::to_vec(&document).expect("texts and whole numbers");
-        let value = canonical::parse(&json, KIND).expect("what was just written");
-        let Value::Map(mut map) = value else { unreachable!("a struct is an object") };
-        map.remove(FIELD);
-        let bytes = |map: &BTreeMap<String, Value>| {
-            Value::Map(map.clone()).to_bytes().expect("texts and whole numbers")
-        };
-        let hash = Hash::of(&bytes(&map));
-        map.insert(FIELD.to_owned(), Value::Text(hash.to_string()));
-        (bytes(&map), hash)
+        sealed(KIND, self)
     }
 
     /// Reads a blob; `place` is its name. Gives its `manifest_hash` too, which was checked.
@@ -180,42 +226,20 @@ impl Checkpoint {
     /// # Errors
     /// [`Error::Damaged`] for anything that [`Checkpoint::to_bytes`] would not have written, [`Error::Version`].
     pub fn parse(bytes: &[u8], place: &str) -> Result<(Self, Hash), Error> {
-        let read: Result<Document, _> = serde_json::from_slice(bytes);
-        let document = read.map_err(|error| damaged(place, error.to_string()))?;
-        if document.kind != KIND {
-            return Err(damaged(place, format!("is a {:?}, not a {KIND:?}", document.kind)));
-        }
-        if document.version != VERSION {
-            let found = document.version;
-            return Err(Error::Version { place: place.to_owned(), found, known: VERSION });
-        }
-        let (written, hash) = document.checkpoint.to_bytes();
-        if document.manifest_hash != Some(hash) {
-            return Err(damaged(place, format!("is not what its manifest_hash says, {hash}")));
-        }
-        if written != bytes {
-            return Err(damaged(place, "is not in canonical form"));
-        }
-        Ok((document.checkpoint, hash))
+        unsealed(KIND, bytes, place)
     }
 
     /// What keeps this program from taking it up; the version of the program itself does not.
     #[must_use]
     pub fn foreign(&self) -> Option<Difference> {
-        let here = Made::here();
-        let numbers = [
-            ("engine", self.made.engine, here.engine),
-            ("state_schema", self.made.state_schema, here.state_schema),
-            ("journal_schema", self.made.journal_schema, here.journal_schema),
-        ];
-        let number = numbers.into_iter().find(|(_, held, offered)| held != offered);
-        number
-            .map(|(field, held, offered)| (field, held.to_string(), offered.to_string()))
-            .or_else(|| {
-                let (held, offered) = (self.plan, self.identity.flow);
-                (held != offered).then(|| ("plan", held.to_string(), offered.to_string()))
+        self.made.foreign().or_else(|| {
+            let (held, offered) = (self.plan, self.identity.flow);
+            (held != offered).then(|| Difference {
+                field: "plan",
+                held: held.to_string(),
+                offered: offered.to_string(),
             })
-            .map(|(field, held, offered)| Difference { field, held, offered })
+        })
     }
 
     /// Whether a head is the one that this names, state and segments included.
@@ -231,5 +255,3 @@ impl Checkpoint {
         holds && Self { made, side_inputs, blobs: self.blobs.clone(), ..again } == *self
     }
 }
-
-const FIELD: &str = "manifest_hash";

@@ -10,6 +10,7 @@
 //! A head and a segment are read strictly: what is read is what would be written, byte for byte. They are blobs of the
 //! artifact store besides, and so no byte of them is trusted before its hash was.
 
+mod batch;
 mod checkpoint;
 mod compact;
 mod document;
@@ -17,17 +18,20 @@ mod draft;
 mod fields;
 mod handoff;
 mod head;
+mod manifest;
 mod rows;
 mod segment;
 #[cfg(test)]
 mod tests;
 
+pub use batch::{BatchCheckpoint, BatchSink, BatchState, InstrumentKept, LastEvent, PublishedRun};
 pub use checkpoint::{BlobRef, Checkpoint, Difference};
 pub use compact::Merge;
 pub use document::{Exported, exported, imported};
 pub use draft::{Draft, Drafted, Loaded, merged};
 pub use handoff::{Checked, HandedCommit, Handoff, HandoffPart, HandoffPartition, History};
 pub use head::{Head, SegmentRef, Segments};
+pub use manifest::Manifest;
 pub use segment::{Kind, NewSegment, Segment};
 
 /// Why a head or a segment is not taken.

@@ -1,5 +1,5 @@
-//! Checkpoints: commits of a stream that stay named. Each is written while the pointer of its stream stands at it, so what
-//! it needs is named at every moment.
+//! Checkpoints: commits of a stream, and published runs, that stay named. One of a stream is written while its pointer stands
+//! at it, one of a run while its publication is the one that it is of; so what it needs is named at every moment.
 
 use tokio_postgres::types::ToSql;
 
@@ -10,13 +10,21 @@ use crate::ids::Hash;
 /// The effect that a refusal is on record as.
 const CHECKPOINT: &str = "checkpoint";
 
-/// Of the row that `$1` names, if its pointer stands at the commit `$2` to `$5`.
+/// From the row that it is of, as long as that is at the commit.
 const INSERT: &str = "
         INSERT INTO finaz.checkpoints AS checkpoints (id, name, run_id, epoch, fence, seq, manifest, manifest_hash, blobs,
                                        next_offsets, periodic, made_by, reason)
-        SELECT {values} FROM finaz.streams AS s
-        WHERE s.name = $1 AND {at}
+        SELECT {values} FROM {at}
         ON CONFLICT (id) DO {known} RETURNING id";
+
+/// The stream `$1`, if its pointer stands at the commit `$2` to `$5`.
+const OF_STREAM: &str = "finaz.streams AS s WHERE s.name = $1
+        AND (s.epoch, s.fence, s.seq) = ($2::bigint, $3::bigint, $4::bigint) AND s.head = $5::bytea";
+
+/// The run `$7`, if it was published under `$2` and `$3` and is `$5`.
+const OF_RUN: &str =
+    "finaz.api_runs AS r JOIN finaz.publications AS p USING (run_no) WHERE r.run_id = $7
+        AND (p.epoch, p.fence) = ($2::bigint, $3::bigint) AND p.ref = $5::bytea";
 
 /// One that the stream made by itself is its asker's from now on: it is not forgotten with the others.
 const PIN: &str =
@@ -27,17 +35,27 @@ const COLUMNS: &str = "
     c.id, c.name, c.run_id, c.epoch, c.fence, c.seq, c.manifest, c.manifest_hash, c.next_offsets, c.periodic, c.made_by,
     c.reason, to_char(c.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
 
+/// What a checkpoint is of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Source {
+    Stream,
+    /// A run that was published.
+    Run,
+}
+
 /// A checkpoint to be named.
 #[derive(Clone, Debug)]
 pub struct NewCheckpoint {
     pub id: String,
-    /// The stream's.
+    pub source: Source,
+    /// The stream's, or made of the run's.
     pub name: String,
     pub run_id: String,
     /// The commit that it is.
     pub epoch: i64,
     pub fence: i64,
     pub seq: i64,
+    /// Where the pointer of the stream stands, or what was published.
     pub head: Hash,
     pub manifest: Hash,
     pub manifest_hash: Hash,
@@ -69,10 +87,11 @@ pub struct CheckpointRow {
     pub created_at: String,
 }
 
-/// A stream that was taken back.
+/// A stream that was taken back, or a run that was taken on.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RestoreRow {
     pub name: String,
+    pub run_id: String,
     pub checkpoint: String,
     pub manifest_hash: Hash,
     pub from_seq: i64,
@@ -96,10 +115,13 @@ pub enum Named {
 
 impl Store {
     /// Names the commit at which a stream stands, for whoever asks: it was made under its own fence. Its pointer is kept
-    /// where it is meanwhile.
+    /// where it is meanwhile. Or names a run, of which the publication never changes.
     pub async fn add_checkpoint(&self, new: &NewCheckpoint) -> Result<Named, Error> {
         let values = "$6, $1, $7, $2, $3, $4, $8, $9, $10, $11, false, $12, $13";
-        let at = "(s.epoch, s.fence, s.seq) = ($2::bigint, $3::bigint, $4::bigint) AND s.head = $5::bytea";
+        let at = match new.source {
+            Source::Stream => OF_STREAM,
+            Source::Run => OF_RUN,
+        };
         let statement =
             INSERT.replace("{values}", values).replace("{at}", at).replace("{known}", PIN);
         let head: &[u8] = new.head.as_bytes();
@@ -151,7 +173,8 @@ impl Store {
         keep: i64,
     ) -> Result<Result<Named, StreamRefusal>, Error> {
         let values = "$6::text, $1, $5, $3, $4, $7::bigint, $8::bytea, $9::bytea, $10::bytea[], $11::text, true, $2, NULL";
-        let at = "(s.epoch, s.fence, s.seq) = ($3, $4, $7::bigint) AND EXISTS (SELECT FROM v)";
+        let at = "finaz.streams AS s WHERE s.name = $1 AND (s.epoch, s.fence, s.seq) = ($3, $4, $7::bigint)
+                  AND EXISTS (SELECT FROM v)";
         let insert =
             INSERT.replace("{values}", values).replace("{at}", at).replace("{known}", "NOTHING");
         let then = format!(
@@ -193,11 +216,18 @@ impl Store {
         Ok(found.map(|row| Named::Known(row.manifest_hash)))
     }
 
-    /// Those that this text names: an id, a `manifest_hash`, or the beginning of one.
+    /// Those that this text names: an id, a `manifest_hash`, or the beginning of one; of the id of a batch run's, whose
+    /// commit may then be said or not, six digits at least.
     pub async fn checkpoints_named(&self, text: &str) -> Result<Vec<CheckpointRow>, Error> {
         let by_id = self.checkpoints_where("c.id = $1", text).await?;
         if !by_id.is_empty() {
             return Ok(by_id);
+        }
+        let run = text.strip_suffix("@1").unwrap_or(text);
+        let digits = run.strip_prefix("run_").unwrap_or_default();
+        if digits.len() >= 6 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            let begins = "starts_with(c.id, $1) AND starts_with(c.name, 'batch/')";
+            return self.checkpoints_where(begins, &run.to_ascii_lowercase()).await;
         }
         let digits = text.strip_prefix("sha256:").unwrap_or(text);
         let enough = digits.len() >= 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -232,6 +262,17 @@ impl Store {
         .await
     }
 
+    /// The epoch that a run which is claimed now gets.
+    pub async fn runs_epoch(&self) -> Result<i64, Error> {
+        self.bounded(async {
+            let client = self.client().await?;
+            let sql = "SELECT coalesce(max(epoch), 1) FROM finaz.epochs WHERE lease = ''";
+            let row = client.query_one(sql, &[]).await.map_err(|error| self.error(&error))?;
+            Ok(row.get(0))
+        })
+        .await
+    }
+
     /// Forgets a checkpoint: `cas gc` may take what nothing else names.
     pub async fn drop_checkpoint(&self, id: &str) -> Result<bool, Error> {
         self.bounded(async {
@@ -243,15 +284,16 @@ impl Store {
         .await
     }
 
-    /// When a run was taken back, or any, in order.
+    /// When a run was taken back, or taken on or gone on from, or any; in order.
     pub async fn restores(&self, run_id: Option<&str>) -> Result<Vec<RestoreRow>, Error> {
         self.bounded(async {
             let client = self.client().await?;
             let rows = client
                 .query(
                     "SELECT name, checkpoint, manifest_hash, from_seq, seq, fence, who, reason,
-                            to_char(restored_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')
-                     FROM finaz.restores WHERE $1::text IS NULL OR run_id = $1 ORDER BY restore_no",
+                            to_char(restored_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'), run_id
+                     FROM finaz.restores
+                     WHERE $1::text IS NULL OR run_id = $1 OR split_part(checkpoint, '@', 1) = $1 ORDER BY restore_no",
                     &[&run_id],
                 )
                 .await
@@ -291,6 +333,7 @@ fn restore_row(row: &tokio_postgres::Row) -> RestoreRow {
         who: row.get(6),
         reason: row.get(7),
         restored_at: row.get(8),
+        run_id: row.get(9),
     }
 }
 

@@ -34,7 +34,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::WrongType;
 
 pub use admission::{Admitted, Verdict};
-pub use checkpoints::{CheckpointRow, Named, NewCheckpoint, RestoreRow};
+pub use checkpoints::{CheckpointRow, Named, NewCheckpoint, RestoreRow, Source};
 pub use claim::{Claim, ClaimedRun};
 pub use connect::{Connect, Limits, by_way_of};
 pub use drill::{DrillMark, DrillSession, DrillState, drill_database};
@@ -46,7 +46,7 @@ pub use health::Health;
 pub use history::{OutboxEvent, RefusedEffect, TraceEvent};
 pub use lease::LeaseRow;
 pub use listen::Listener;
-pub use publish::{Published, RunResult};
+pub use publish::{Published, RunResult, TakenOn};
 pub use reconcile::PublishedRef;
 pub use run::{RunFilter, RunRow};
 pub use schema::SchemaState;

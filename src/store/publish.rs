@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use tokio_postgres::types::ToSql;
 
 use super::one_trip::Steps;
-use super::{Claim, Error, Store};
+use super::{Claim, Error, Restored, Store};
 use crate::ids::Hash;
 use crate::points::Point;
 use crate::rules::settle::{self, Next, Told};
@@ -57,7 +57,17 @@ const STEPS: Steps = Steps {
     acked: Point::PublishAcked,
 };
 
-/// The end of the insert, and what it becomes when a publication with the same content is known to be there.
+/// In [`PUBLISH`], where a run was taken on from a checkpoint: who did that, from which event on and to which, and why.
+const NOTE_RESTORE: &str = ", n AS (
+        INSERT INTO finaz.restores (name, run_id, checkpoint, manifest_hash, from_seq, seq, epoch, fence, who, reason)
+        SELECT 'batch/' || run_id, run_id, $11::text, $12::bytea, $13::bigint, $14::bigint, (SELECT epoch FROM v), fence,
+               $15::text, $16::text
+        FROM u WHERE state = 'SUCCEEDED'
+    )
+    SELECT run_no, ";
+
+/// What follows the last of its parts; the end of the insert, and what it becomes when a publication with the same content is known to be there.
+const ASKED: &str = "\n    SELECT run_no, ";
 const INSERTED: &str = "FROM u WHERE state = 'SUCCEEDED'\n";
 const KEPT: &str = "FROM u WHERE state = 'SUCCEEDED' ON CONFLICT (run_no) DO NOTHING\n";
 
@@ -73,6 +83,15 @@ pub struct RunResult {
     pub rows: i64,
 }
 
+/// A run that was not computed from its first event on, but taken on from a checkpoint.
+#[derive(Clone, Debug)]
+pub struct TakenOn {
+    pub restored: Restored,
+    /// The events behind it: the number of the first, and how many the snapshot has.
+    pub from: i64,
+    pub to: i64,
+}
+
 /// What became of a set.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
@@ -85,7 +104,7 @@ pub struct Published {
 
 impl Store {
     /// Publishes a set under its claim's lease; `last` also releases the lease. `staged` says how many
-    /// seconds ago the results became durable.
+    /// seconds ago the results became durable. A set of one may be `taken_on`, which is on record with it.
     ///
     /// A lost reply to COMMIT is settled by reading back: what ended under this lease is success, absence is tried
     /// again under the same fence. Other content under the same key is a conflict.
@@ -93,21 +112,24 @@ impl Store {
         &self,
         claim: &Claim,
         results: &[RunResult],
-        staged: f64,
-        last: bool,
+        (staged, last): (f64, bool),
+        taken_on: Option<&TakenOn>,
     ) -> Result<Published, Error> {
         let mut statement = PUBLISH.to_owned();
+        if taken_on.is_some() {
+            statement = statement.replace(ASKED, NOTE_RESTORE);
+        }
         let mut tries = 0;
         loop {
             tries += 1;
-            let once = self.publish_once(&statement, claim, results, (staged, last));
+            let once = self.publish_once((&statement, taken_on), claim, results, (staged, last));
             let tried = self.bounded(once).await;
             match settle::after(tries, told(&tried), true) {
                 Next::Take => return tried.map(|ended| Published::of(results, &ended)),
                 // There already: other content is a conflict, the same is as good as ours.
                 Next::Compare => {
                     self.check_content(results).await?;
-                    statement = PUBLISH.replace(INSERTED, KEPT);
+                    statement = statement.replace(INSERTED, KEPT);
                 }
                 Next::ReadBack => match self.ended_among(claim, results).await {
                     // All of a transaction or nothing: what is not among them was not ours any more.
@@ -121,7 +143,7 @@ impl Store {
 
     async fn publish_once(
         &self,
-        publish: &str,
+        (publish, taken_on): (&str, Option<&TakenOn>),
         claim: &Claim,
         results: &[RunResult],
         (staged, last): (f64, bool),
@@ -139,7 +161,7 @@ impl Store {
         let lock = client.prepare_cached(LOCK_LEASE).await.map_err(|error| self.error(&error))?;
         let owner = claim.owner.token();
         let lease: [&(dyn ToSql + Sync); 3] = [&claim.lease_no, &owner, &claim.fence];
-        let set: [&(dyn ToSql + Sync); 10] = [
+        let mut set: Vec<&(dyn ToSql + Sync)> = vec![
             &claim.lease_no,
             &owner,
             &claim.fence,
@@ -151,6 +173,17 @@ impl Store {
             &last,
             &staged,
         ];
+        let manifest_hash = taken_on.map(|on| on.restored.manifest_hash.as_bytes().as_slice());
+        if let Some(TakenOn { restored, from, to }) = taken_on {
+            set.extend::<[&(dyn ToSql + Sync); 6]>([
+                &restored.checkpoint,
+                &manifest_hash,
+                from,
+                to,
+                &restored.who,
+                &restored.reason,
+            ]);
+        }
         let (lock, set) = ((&lock, &lease[..]), (&statement, &set[..]));
         let published = self.one_trip(&client, Some(lock), set, Some(&STEPS)).await?;
         Ok(published.iter().map(|row| (row.get(0), row.get(1))).collect())

@@ -41,7 +41,7 @@ fn checkpointed(log: &Log, stage: &Stage, flow: &str) -> (Vec<String>, Value) {
 }
 
 /// Files of the artifact store look as old as any, which is what `cas gc` waits for.
-fn age(folder: &Path) {
+pub(crate) fn age(folder: &Path) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
@@ -303,4 +303,46 @@ fn names_that_no_checkpoint_has_are_refused_and_a_beginning_must_be_of_one() {
     }
     let few = ["--checkpoint-every", "1", "--checkpoint-keep", "1"];
     stage.finaz(&log.stream(&flow, &few)).refuses(2, "CHECKPOINT_KEEP_INVALID");
+}
+
+#[test]
+fn a_stream_and_a_batch_run_are_not_compared_and_no_snapshot_takes_a_stream_back() {
+    let Some(log) = Log::new(1) else { return };
+    let Some(stage) = Stage::for_log(&log) else { return };
+    let flow = stage.live_flow("f", &["i"]);
+    write(&log, 0..8);
+    stage.json(&log.stream(&flow, &["--run-id", "r", "--once-n", "8"]));
+    stage.json(&["checkpoint", "commit", "--run-id", "r"]);
+    let run = stage.json(&["run-once", "--flow", &stage.fixture()]);
+    let run = run["run_id"].as_str().expect("an id");
+    stage.json(&["checkpoint", "commit", "--run-id", run]);
+    for pair in [["r@1", run], [run, "r@1"]] {
+        let diff = [&["checkpoint", "diff"], &pair[..]].concat();
+        stage.finaz(&diff).refuses(2, "CHECKPOINT_KINDS_DIFFER");
+    }
+    let with = ["checkpoint", "restore", "r@1", "--reason", "x", "--snapshot", "s", "--yes"];
+    stage.finaz(&with).refuses(2, "SNAPSHOT_UNUSED");
+    let list = stage.json(&["checkpoint", "list"]);
+    assert_eq!(list["checkpoints"].as_array().map(Vec::len), Some(2), "{list}");
+    assert_eq!(stage.json(&["checkpoint", "verify"])["ok"], true);
+}
+
+#[test]
+fn on_a_terminal_a_stream_goes_back_only_for_the_name_of_the_checkpoint() {
+    let Some(log) = Log::new(1) else { return };
+    let Some(stage) = Stage::for_log(&log) else { return };
+    let flow = stage.live_flow("f", &["i"]);
+    write(&log, 0..8);
+    stage.json(&log.stream(&flow, &["--run-id", "r", "--once-n", "8"]));
+    let made = stage.json(&["checkpoint", "commit"]);
+    let id = made["checkpoint"].as_str().expect("an id");
+    let args = ["checkpoint", "restore", id, "--reason", "x"];
+    for typed in ["", "yes\n", "r\n", "r@2\n"] {
+        let said = stage.on_terminal(&args, typed).exits(1);
+        assert!(said.out.contains("CONSENT_REFUSED"), "{said:?}");
+        assert_eq!(stage.count("SELECT count(*) FROM finaz.restores"), 0);
+    }
+    let said = stage.on_terminal(&args, &format!("{id}\n")).exits(0);
+    assert!(said.out.contains(&format!("type {id} to go back: ")), "{said:?}");
+    assert_eq!(stage.count("SELECT count(*) FROM finaz.restores"), 1);
 }

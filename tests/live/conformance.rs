@@ -72,7 +72,7 @@ impl Control for Real {
         self.wait(self.store.claim_one(owner, TTL, run_no)).expect("an answer")
     }
     fn publish(&mut self, claim: &Claim, results: &[RunResult]) -> Published {
-        self.wait(self.store.publish(claim, results, 0.0, true)).expect("no conflict")
+        self.wait(self.store.publish(claim, results, (0.0, true), None)).expect("no conflict")
     }
     fn finish(
         &mut self,

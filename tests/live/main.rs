@@ -2,6 +2,7 @@
 //! servers up and sets it to `required`. One test binary, one module per concern.
 
 mod admission;
+mod batch_checkpoints;
 mod checkpoints;
 mod commits;
 mod conformance;

@@ -139,6 +139,25 @@ impl Stage {
         self.spawn(command)
     }
 
+    /// Runs `finaz` to its end on a terminal of its own, where this is typed and then no more; both streams are one there.
+    #[must_use = "check how it ended"]
+    #[track_caller]
+    pub(crate) fn on_terminal(&self, args: &[&str], typed: &str) -> Run {
+        let words = args.iter().map(|arg| format!(" '{arg}'")).collect::<String>();
+        let line = format!("{}{words}", env!("CARGO_BIN_EXE_finaz"));
+        let mut command = Command::new("sh");
+        self.furnish(&mut command);
+        command
+            .args([
+                "-c",
+                r#"printf %s "$1" | script --quiet --return --flush --command "$2" /dev/null"#,
+            ])
+            .args(["sh", typed, &line])
+            .env("PATH", "/usr/bin:/bin")
+            .env("TERM", "dumb");
+        self.spawn(command).wait(PATIENCE)
+    }
+
     /// Starts a command whose output goes into files of this folder.
     #[track_caller]
     pub(crate) fn spawn(&self, command: Command) -> Process {

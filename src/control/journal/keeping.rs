@@ -7,16 +7,18 @@ use crate::artifacts::Artifacts;
 use crate::control::Error;
 use crate::flow::Flow;
 use crate::ids::Hash;
-use crate::journal::{self, BlobRef, Checkpoint, Head, Kind};
+use crate::journal::{BlobRef, Checkpoint, Head, Kind, Manifest};
 use crate::points::{Point, reach};
-use crate::store::{Named, NewCheckpoint, Restored, Store, StreamLease, StreamMove, StreamStatus};
+use crate::store::{
+    Named, NewCheckpoint, Restored, Source, Store, StreamLease, StreamMove, StreamStatus,
+};
 
 /// The manifest of a commit; `snapshot` is what the stream goes on from besides its log.
 pub(in crate::control) fn manifest(
     artifacts: &Artifacts,
     head: &Head,
     snapshot: Option<Hash>,
-) -> Result<Checkpoint, Error> {
+) -> Result<Manifest, Error> {
     let flow = artifacts.get(&head.identity.flow)?;
     let own = BlobRef { hash: head.identity.flow, bytes: flow.len() as u64 };
     let flow = Flow::parse(&flow, &head.identity.flow.to_string())?;
@@ -24,31 +26,38 @@ pub(in crate::control) fn manifest(
         Ok(BlobRef { hash, bytes: artifacts.reader(&hash)?.size() })
     };
     let side_inputs: Vec<BlobRef> = snapshot.map(side_input).transpose()?.into_iter().collect();
-    Ok(Checkpoint::of(head, (own, &flow.dataset), &side_inputs)?)
+    let checkpoint = Checkpoint::of(head, (own, &flow.dataset), &side_inputs)?;
+    Ok(Manifest::Stream(Box::new(checkpoint)))
 }
 
 /// Keeps a manifest, ready to be named.
 pub(in crate::control) fn keep_manifest(
     artifacts: &Artifacts,
-    checkpoint: &Checkpoint,
+    checkpoint: &Manifest,
     made_by: &str,
     reason: Option<&str>,
 ) -> Result<NewCheckpoint, Error> {
     let (bytes, manifest_hash) = checkpoint.to_bytes();
     let manifest = artifacts.put(&bytes)?;
-    let needed = checkpoint.blobs.iter().map(|blob| blob.hash);
+    let needed = checkpoint.blobs().iter().map(|blob| blob.hash);
+    let (epoch, fence, seq) = checkpoint.at();
+    let source = match checkpoint {
+        Manifest::Stream(_) => Source::Stream,
+        Manifest::Run(_) => Source::Run,
+    };
     Ok(NewCheckpoint {
         id: checkpoint.id(),
-        name: checkpoint.identity.lease_name(),
-        run_id: checkpoint.identity.run_id.clone(),
-        epoch: checkpoint.epoch,
-        fence: checkpoint.fence,
-        seq: checkpoint.seq,
-        head: checkpoint.head,
+        source,
+        name: checkpoint.name(),
+        run_id: checkpoint.run_id().to_owned(),
+        epoch,
+        fence,
+        seq,
+        head: checkpoint.head(),
         manifest,
         manifest_hash,
         blobs: needed.chain([manifest]).collect(),
-        next_offsets: serde_json::to_string(&checkpoint.next_offsets).expect("texts and numbers"),
+        next_offsets: serde_json::to_string(checkpoint.next_offsets()).expect("texts and numbers"),
         made_by: made_by.to_owned(),
         reason: reason.map(str::to_owned),
     })
@@ -148,18 +157,4 @@ pub(in crate::control) fn same(new: &NewCheckpoint, held: Hash) -> Result<(), Er
         return Ok(());
     }
     Err(Error::CheckpointConflict { id: new.id.clone(), held, offered: new.manifest_hash })
-}
-
-/// The manifest that a row names, found to be what it says.
-pub(in crate::control) fn read_manifest(
-    artifacts: &Artifacts,
-    row: &crate::store::CheckpointRow,
-) -> Result<Checkpoint, Error> {
-    let place = row.manifest.to_string();
-    let (checkpoint, hash) = Checkpoint::parse(&artifacts.get(&row.manifest)?, &place)?;
-    if hash == row.manifest_hash && checkpoint.id() == row.id {
-        return Ok(checkpoint);
-    }
-    let what = format!("is not the manifest of {}, which names it", row.id);
-    Err(Error::Journal(journal::Error::Damaged { place, what }))
 }

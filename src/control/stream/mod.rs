@@ -27,13 +27,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 pub use chain::{HandoffView, HandoffsReport, handoffs};
-pub use checkpoint::{
-    CheckpointView, CheckpointsReport, CommitReport, DiffReport, DifferenceView, DropReport,
-    RestorePlan, RestoreReport, RestoreRequest, RestoreView, RowView, VerifiedView, VerifyReport,
-    commit as checkpoint_commit, diff as checkpoint_diff, drop as checkpoint_drop,
-    list as checkpoint_list, restore as checkpoint_restore, show as checkpoint_show,
-    verify as checkpoint_verify,
-};
+pub(super) use checkpoint::{head_of, name_commit, standing, take_back};
 pub use handoff::{HandoffReport, HandoffRequest, handoff};
 pub use look::{
     Explained, QuarantineReport, QuarantinedView, SeenView, StandingView, StreamsReport, TotalView,

@@ -1,6 +1,7 @@
 //! Flows from manifest to batch.
 
 mod batch;
+mod begun;
 mod bombs;
 mod manifest;
 mod project;

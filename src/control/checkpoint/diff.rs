@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use super::{find, head_of, manifest_of};
-use crate::canonical::Value;
+use super::{find, manifest_of};
+use crate::artifacts::Artifacts;
+use crate::canonical::{self, Value};
+use crate::control::stream::head_of;
 use crate::control::{Control, Error};
 use crate::ids::Hash;
-use crate::journal::Checkpoint;
+use crate::invalid::Invalid;
+use crate::journal::Manifest;
 
 /// Instruments that are named.
 const NAMED_MAX: usize = 100;
@@ -45,15 +48,20 @@ pub struct Only {
     pub bytes: u64,
 }
 
-/// Holds two checkpoints against each other.
+/// Holds two checkpoints against each other, both of streams or both of batch runs.
 pub async fn diff(control: &Control, a: &str, b: &str) -> Result<DiffReport, Error> {
     let artifacts = control.artifacts()?;
     let (a, b) = (find(control, a).await?, find(control, b).await?);
     let (first, second) = (manifest_of(artifacts, &a)?, manifest_of(artifacts, &b)?);
+    if std::mem::discriminant(&first) != std::mem::discriminant(&second) {
+        let message = format!("{} is of a stream or a batch run, {} of the other", a.id, b.id);
+        let hint = "compare two of streams, or two of batch runs";
+        return Err(Invalid::new("CHECKPOINT_KINDS_DIFFER", a.id, message, hint).into());
+    }
+    let same_state = first.state() == second.state();
     let mut instruments = Vec::new();
-    if first.state != second.state {
-        let nodes =
-            (nodes(&head_of(artifacts, &first)?.state), nodes(&head_of(artifacts, &second)?.state));
+    if !same_state {
+        let nodes = (nodes(&state_of(artifacts, &first)?), nodes(&state_of(artifacts, &second)?));
         let names: BTreeSet<&String> = nodes.0.keys().chain(nodes.1.keys()).collect();
         let differs = |name: &&&String| nodes.0.get(**name) != nodes.1.get(**name);
         instruments = names.iter().filter(differs).take(NAMED_MAX).map(|n| (*n).clone()).collect();
@@ -63,7 +71,7 @@ pub async fn diff(control: &Control, a: &str, b: &str) -> Result<DiffReport, Err
     Ok(DiffReport {
         a: a.id,
         b: b.id,
-        same_state: first.state == second.state,
+        same_state,
         differences,
         instruments,
         only_a: only(&first, &second),
@@ -71,9 +79,20 @@ pub async fn diff(control: &Control, a: &str, b: &str) -> Result<DiffReport, Err
     })
 }
 
+/// The state of each node.
+fn state_of(artifacts: &Artifacts, manifest: &Manifest) -> Result<Value, Error> {
+    match manifest {
+        Manifest::Stream(checkpoint) => Ok(head_of(artifacts, checkpoint)?.state),
+        Manifest::Run(checkpoint) => {
+            let (state, place) = (checkpoint.state, checkpoint.state.to_string());
+            Ok(canonical::parse(&artifacts.get(&state)?, &place)?)
+        }
+    }
+}
+
 /// All but the lists of blobs, which `only` counts.
-fn fields(checkpoint: &Checkpoint) -> Json {
-    let mut json = serde_json::to_value(checkpoint).expect("texts and whole numbers");
+fn fields(manifest: &Manifest) -> Json {
+    let mut json = serde_json::to_value(manifest).expect("texts and whole numbers");
     if let Json::Object(map) = &mut json {
         for list in ["blobs", "dedupe"] {
             map.remove(list);
@@ -112,9 +131,9 @@ fn nodes(state: &Value) -> BTreeMap<String, Vec<u8>> {
     instruments.iter().filter_map(one).collect()
 }
 
-fn only(one: &Checkpoint, other: &Checkpoint) -> Only {
-    let others: BTreeSet<Hash> = other.blobs.iter().map(|blob| blob.hash).collect();
-    let mine = one.blobs.iter().filter(|blob| !others.contains(&blob.hash));
+fn only(one: &Manifest, other: &Manifest) -> Only {
+    let others: BTreeSet<Hash> = other.blobs().iter().map(|blob| blob.hash).collect();
+    let mine = one.blobs().iter().filter(|blob| !others.contains(&blob.hash));
     mine.fold(Only::default(), |sum, blob| Only {
         blobs: sum.blobs + 1,
         bytes: sum.bytes + blob.bytes,
