@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use finaz::control::worker::Stop;
 use finaz::control::{Control, Error};
@@ -11,6 +12,9 @@ use crate::failure::Failure;
 use crate::globals::Globals;
 use crate::interrupt::{self, Brake, Signals};
 use crate::ui::Ui;
+
+/// How long work may take to end that is to stop at once.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Context<'a> {
@@ -53,18 +57,21 @@ impl<'a> Context<'a> {
         let (tell, told) = watch::channel(Stop::No);
         let control = Arc::clone(&self.control);
         let mut work = pin!(work(&control, told));
-        loop {
-            tokio::select! {
-                done = &mut work => return Ok(done?),
-                cut = self.signals.next() => {
-                    let first = *tell.borrow() == Stop::No;
-                    if first {
-                        self.ui.warn("stopping in order; a second signal stops at once");
-                    }
-                    let signal = cut.number();
-                    tell.send_replace(if first { Stop::Drain(signal) } else { Stop::Now(signal) });
-                }
-            }
+        let cut = tokio::select! {
+            done = &mut work => return Ok(done?),
+            cut = self.signals.next() => cut,
+        };
+        self.ui.warn("stopping in order; a second signal stops at once");
+        tell.send_replace(Stop::Drain(cut.number()));
+        let cut = tokio::select! {
+            done = &mut work => return Ok(done?),
+            cut = self.signals.next() => cut,
+        };
+        tell.send_replace(Stop::Now(cut.number()));
+        // Work that waits for a service does not hear of it; whatever it leaves half done is found by the next owner.
+        match tokio::time::timeout(AT_ONCE, work).await {
+            Ok(done) => Ok(done?),
+            Err(_late) => Err(Failure::cut(cut)),
         }
     }
 

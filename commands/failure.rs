@@ -201,8 +201,14 @@ impl From<Error> for Failure {
                 }))
             }
             Error::CheckpointIncompatible { id, field, held, offered } => {
-                let hint =
-                    "restore one that this finaz and this stream or run made; nothing was changed";
+                let hint = if field == "epoch" {
+                    format!(
+                        "look at it, then say --epoch {held} to restore it all the same; nothing was changed"
+                    )
+                } else {
+                    "restore one that this finaz and this stream or run made; nothing was changed"
+                        .to_owned()
+                };
                 Self::new(1, "CHECKPOINT_INCOMPATIBLE", said, hint).with(json!({
                     "checkpoint": id, "field": field, "held": held, "offered": offered
                 }))
@@ -291,7 +297,8 @@ impl From<Error> for Failure {
                 Self::new(1, "RUN_FAILED", said, hint).with(more)
             }
             Error::RunCancelled { run_id } => {
-                Self::new(1, "RUN_CANCELLED", said, "").with(json!({"run_id": run_id}))
+                let hint = "a run that is over keeps its end: give another --key";
+                Self::new(1, "RUN_CANCELLED", said, hint).with(json!({"run_id": run_id}))
             }
             Error::TooLate { run_id, state } => {
                 let hint = "a run that is over keeps its end";

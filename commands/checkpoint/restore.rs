@@ -25,6 +25,9 @@ pub(crate) struct RestoreArgs {
     /// Of a batch run: what it goes on over, a hash, a file or a name [default: its own, where nothing follows]
     #[arg(long, value_name = "SNAPSHOT")]
     snapshot: Option<String>,
+    /// Of a batch run: the idempotency key of the run that goes on, where one without a key failed or was cancelled
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
     /// Do not ask
     #[arg(long)]
     yes: bool,
@@ -34,8 +37,8 @@ pub(crate) struct RestoreArgs {
 }
 
 pub(super) async fn run(cx: &mut Context<'_>, args: RestoreArgs) -> Result<Exit, Failure> {
-    let RestoreArgs { checkpoint, reason, snapshot, yes, epoch } = args;
-    let request = RestoreRequest { checkpoint, reason, epoch, snapshot };
+    let RestoreArgs { checkpoint, reason, snapshot, key, yes, epoch } = args;
+    let request = RestoreRequest { checkpoint, reason, epoch, snapshot, key };
     if !yes {
         let plan = cx.awaiting(async |control| Ok(request.plan(control).await?)).await?;
         consent(cx, &plan).await?;

@@ -15,7 +15,7 @@ use crate::flow::FeatureBatch;
 use crate::ids::{Hash, Owner};
 use crate::rules::admission::Request;
 use crate::rules::run::State;
-use crate::store::RunRow;
+use crate::store::{self, RunRow};
 
 /// Values are shown up to this many rows.
 const VALUES_SHOWN_MAX: u64 = 1_000;
@@ -140,7 +140,14 @@ async fn carry(
         if let Some(claim) = rooms.store.claim_one(&owner, ttl, run_no).await? {
             let kept = heart.keep(claim.lease_no);
             let gates = Gates::new();
+            // Its lease is over by then, and nothing that it did could be published.
+            let limit = ttl + control.settings.service_timeout;
             tokio::select! {
+                () = heart.is_unheard_for(limit) => {
+                    let place = rooms.store.place().to_owned();
+                    let why = "no renewal of the lease was answered".to_owned();
+                    return Err(store::Error::Away { place, why }.into());
+                }
                 done = rooms.process(&claim, &gates) => ours = done?.succeeded > 0,
                 signal = stopped(stop) => {
                     let error = Error::Interrupted { signal };

@@ -207,6 +207,9 @@ fn a_snapshot_that_begins_otherwise_another_epoch_and_another_engine_are_refused
         blob.hex(),
         manifest_hash.hex()
     ));
+    assert!(text(&other["hint"]).contains("--epoch 1"), "{other}");
+    let unknowing = [&on(&made, &whole)[..], &["--epoch", "3"]].concat();
+    stage.finaz(&unknowing).refuses(1, "CHECKPOINT_INCOMPATIBLE");
     let knowing = [&on(&made, &whole)[..], &["--epoch", "1"]].concat();
     let other = stage.finaz(&knowing).refuses(1, "CHECKPOINT_INCOMPATIBLE");
     assert_eq!(other["field"], "engine", "{other}");
@@ -245,6 +248,12 @@ fn a_missing_or_changed_blob_of_a_run_is_named_and_nothing_goes_on_from_it() {
             assert!(text(&refused["message"]).contains(&hash[7..]), "{refused}");
             let verified = stage.finaz(&["checkpoint", "verify", id]).exits(1).json();
             assert!(verified["faults"].to_string().contains(&hash[7..]), "{verified}");
+            if hash == text(&made["of"]["sink"]["result"]) {
+                // Nor is it taken for what it was, to be kept anew.
+                let commit = ["checkpoint", "commit", "--run-id", text(&made["run_id"])];
+                let code = if damage.is_some() { "ARTIFACT_CORRUPT" } else { "ARTIFACT_MISSING" };
+                stage.finaz(&commit).refuses(1, code);
+            }
             let _gone = fs::remove_file(&file);
             fs::write(&file, &whole_blob).expect("put back");
         }
@@ -326,6 +335,23 @@ fn a_run_that_goes_on_and_is_stopped_or_killed_is_given_back_or_swept_and_is_don
     assert_eq!(done["run"]["already_done"], false, "{done}");
     assert_eq!(done["restored"]["fence"], done["run"]["fence"]);
     assert_eq!(stage.count("SELECT count(*) FROM finaz.restores"), 1);
+}
+
+#[test]
+fn a_run_that_was_cancelled_is_gone_on_with_under_another_key() {
+    let Some(stage) = Stage::without_warehouse() else { return };
+    let flow = stage.every_node("f", "");
+    let made = stage.kept(&flow, 30);
+    let whole = stage.first(60);
+    let admitted = stage.json(&["admit", "--flow", &flow, "--snapshot", &whole]);
+    stage.json(&["runs", "cancel", text(&admitted["run_id"])]);
+    let refused = stage.finaz(&on(&made, &whole)).refuses(1, "RUN_CANCELLED");
+    assert!(text(&refused["hint"]).contains("--key"), "{refused}");
+    let other = stage.json(&[&on(&made, &whole)[..], &["--key", "again"]].concat());
+    let plain = ["run-once", "--flow", &flow, "--snapshot", &whole, "--key", "again"];
+    let plain = stage.json(&plain);
+    assert_eq!(plain["already_done"], true, "it is the run of that key");
+    assert_eq!(plain["result"]["ref"], other["run"]["result"]["ref"]);
 }
 
 #[test]

@@ -320,8 +320,10 @@ fn a_stream_and_a_batch_run_are_not_compared_and_no_snapshot_takes_a_stream_back
         let diff = [&["checkpoint", "diff"], &pair[..]].concat();
         stage.finaz(&diff).refuses(2, "CHECKPOINT_KINDS_DIFFER");
     }
-    let with = ["checkpoint", "restore", "r@1", "--reason", "x", "--snapshot", "s", "--yes"];
-    stage.finaz(&with).refuses(2, "SNAPSHOT_UNUSED");
+    for (flag, code) in [("--snapshot", "SNAPSHOT_UNUSED"), ("--key", "KEY_UNUSED")] {
+        let with = ["checkpoint", "restore", "r@1", "--reason", "x", flag, "s", "--yes"];
+        stage.finaz(&with).refuses(2, code);
+    }
     let list = stage.json(&["checkpoint", "list"]);
     assert_eq!(list["checkpoints"].as_array().map(Vec::len), Some(2), "{list}");
     assert_eq!(stage.json(&["checkpoint", "verify"])["ok"], true);

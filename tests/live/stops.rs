@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use crate::process::until;
 use crate::proxy::{Loss, Mode, PUBLICATION, Proxy};
 use crate::stage::Stage;
+use crate::topics::Log;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -142,6 +143,46 @@ fn a_second_signal_ends_a_worker_at_once() {
     clickhouse.set(Mode::Pass);
     stage.start(&["worker", "--drain"]).wait(SOON).exits(0);
     assert_eq!(stage.runs("SUCCEEDED"), 20);
+}
+
+#[test]
+fn a_second_signal_ends_a_stream_at_once_whatever_it_waits_for() {
+    let Some(log) = Log::new(1) else { return };
+    let Some(mut stage) = Stage::for_log(&log) else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "60");
+    let flow = stage.live_flow("f", &["i"]);
+    let session = stage.session();
+    session.sql("BEGIN; LOCK TABLE finaz.leases IN ACCESS EXCLUSIVE MODE");
+    let mut stream = stage.start(&log.stream(&flow, &["--run-id", "r"]));
+    let waits = "SELECT count(*) FROM pg_stat_activity
+                 WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    until("it waits for the lock", SOON, || (stage.count(waits) > 0).then_some(()));
+    until("it ends", SOON, || {
+        stream.signal(Signal::TERM);
+        (!stream.is_running()).then_some(())
+    });
+    // The lock is held all the while.
+    stream.wait(SOON).refuses(143, "INTERRUPTED");
+    drop(session);
+}
+
+#[test]
+fn run_once_ends_75_when_postgresql_falls_silent_while_it_has_its_run() {
+    let Some(mut stage) = Stage::new() else { return };
+    stage.set("FINAZ_LEASE_TTL_SEC", "1");
+    stage.set("FINAZ_SERVICE_TIMEOUT_SEC", "1");
+    stage.snapshot("load", 10);
+    let flow = stage.flow("silent", "load");
+    let clickhouse = Proxy::held_at_staging(&mut stage);
+    let server = stage.pg_url().to_owned();
+    let postgres = Proxy::to(&stage, &server);
+    stage.set("FINAZ_PG_URL", &postgres.url(&server));
+    let once = stage.start(&["run-once", "--flow", &flow]);
+    clickhouse.springs();
+    // Every connection stays, and nothing comes through any more: not an error, and not an answer.
+    postgres.set(Mode::Hold);
+    once.wait(SOON).refuses(75, "PG_AWAY");
+    assert_eq!(stage.runs("SUCCEEDED"), 0);
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(super) async fn go_on(
     let snapshot = request.snapshot_of(control, manifest.snapshot)?;
     let flow = inputs::load_flow(control, &manifest.plan.to_string())?;
     let golden = inputs::golden_for(control, &flow, snapshot);
-    let named = Request::new(PRINCIPAL, OPERATION, None, flow.hash, snapshot)?;
+    let named = Request::new(PRINCIPAL, OPERATION, request.key.as_deref(), flow.hash, snapshot)?;
     let (artifacts, of) = (Arc::clone(control.artifacts()?), manifest.clone());
     let computing = blocking(move || continued(&artifacts, &of, snapshot));
     let (batch, events) = tokio::select! {

@@ -21,6 +21,8 @@ pub struct RestoreRequest {
     pub epoch: Option<i64>,
     /// Of a batch run: over which snapshot it goes on; absent: its own, where nothing follows.
     pub snapshot: Option<String>,
+    /// Of a batch run: the idempotency key of the run that goes on, where one without a key has ended otherwise.
+    pub key: Option<String>,
 }
 
 /// What a restore would do, for whoever has to agree to it.
@@ -73,7 +75,7 @@ impl RestoreRequest {
                 RestoreWay::On { snapshot: self.snapshot_of(control, manifest.snapshot)? }
             }
             Manifest::Stream(manifest) => {
-                self.refuse_snapshot(&manifest.id())?;
+                self.refuse_unused(&manifest.id())?;
                 let stands = standing(control, &row.name).await?;
                 let held = stands.as_ref().filter(|view| view.live);
                 let owner = held.and_then(|view| view.owner.as_ref()).map(ToString::to_string);
@@ -89,11 +91,16 @@ impl RestoreRequest {
         Ok(asked.transpose()?.unwrap_or(own))
     }
 
-    fn refuse_snapshot(&self, id: &str) -> Result<(), Invalid> {
-        let Some(text) = &self.snapshot else { return Ok(()) };
-        let hint = "leave --snapshot out; `finaz stream handoff` begins a stream with one";
+    fn refuse_unused(&self, id: &str) -> Result<(), Invalid> {
         let message = format!("{id} is of a stream, which goes on with its topic");
-        Err(Invalid::new("SNAPSHOT_UNUSED", text, message, hint))
+        if let Some(text) = &self.snapshot {
+            let hint = "leave --snapshot out; `finaz stream handoff` begins a stream with one";
+            return Err(Invalid::new("SNAPSHOT_UNUSED", text, message, hint));
+        }
+        match &self.key {
+            Some(key) => Err(Invalid::new("KEY_UNUSED", key, message, "leave --key out")),
+            None => Ok(()),
+        }
     }
 
     /// A checkpoint of another epoch is of another history of the database: only whoever says so goes back to it.
@@ -103,10 +110,11 @@ impl RestoreRequest {
         made: i64,
         now: i64,
     ) -> Result<(), Error> {
-        if made == now || self.epoch == Some(made) {
+        let offered = self.epoch.unwrap_or(now);
+        if made == offered {
             return Ok(());
         }
-        let (id, held, offered) = (id.to_owned(), made.to_string(), now.to_string());
+        let (id, held, offered) = (id.to_owned(), made.to_string(), offered.to_string());
         Err(Error::CheckpointIncompatible { id, field: "epoch", held, offered })
     }
 }
@@ -137,7 +145,7 @@ pub async fn restore(
     }
     let (restored, run) = match &manifest {
         Manifest::Stream(of) => {
-            request.refuse_snapshot(&row.id)?;
+            request.refuse_unused(&row.id)?;
             let restored = tokio::select! {
                 done = Box::pin(take_back(control, request, of)) => done?,
                 signal = stopped(&mut stop) => return Err(Error::Interrupted { signal }),

@@ -77,6 +77,8 @@ fn computed(artifacts: &Artifacts, run: RunRow) -> Result<BatchCheckpoint, Error
     let flow = Flow::parse(&artifacts.get(&run.flow)?, &run.flow.to_string())?;
     let projection = inputs::project(artifacts, &flow, run.snapshot)?;
     let begun = flow::compute_kept(&flow, run.snapshot, &projection)?;
+    // What is named must be whole, also where only its name would do.
+    artifacts.get(&result)?;
     let offered = Hash::of(&begun.batch.to_blob());
     if offered != result {
         return Err(Error::Store(store::Error::PublicationConflict {
